@@ -53,27 +53,27 @@ def plain(q: Any, k: Any, v: Any, mask: Any, options: DotProductOptions, *, grou
     conventions = resolve_conventions(options["conventions"])
     if (conventions.causal_with_mask, conventions.scale_default) != ("compose", "rsqrt"):
         conventions = replace(conventions, causal_with_mask="compose", scale_default="rsqrt")
-    given = FeatureOptions(
-        mask=mask,
-        causal=checked_flag(options["is_causal"]),
-        scale=options["scale"],
-        arithmetic=options["arithmetic"],
-        conventions=conventions,
-        method=options["method"],
-    )
-    return checked(q, k, v, given, options["rows"], grouped=grouped)
+    given = {
+        **_DEFAULTS,
+        "mask": mask,
+        "causal": checked_flag(options["is_causal"]),
+        "scale": options["scale"],
+        "arithmetic": options["arithmetic"],
+        "conventions": conventions,
+        "method": options["method"],
+    }
+    return checked(q, k, v, cast(FeatureOptions, given), options["rows"], grouped=grouped)
 
 
 def checked(
     q: Any, k: Any, v: Any, options: FeatureOptions, rows: Any = None, *, grouped: bool = True
 ) -> AttentionCall:
-    """Validate a call of attention, and return it. `rows` chooses query rows; None chooses all. A
-    missing option gets its default.
+    """Validate a call of attention with all options, and return it. `rows` chooses query rows; None
+    chooses all.
 
     Raises ValueError and TypeError for arguments that do not fit.
     """
-    options = cast(FeatureOptions, {**_DEFAULTS, **options})
-    arithmetic, conventions, method = resolved = answer(options)
+    arithmetic, conventions, method = asked = answer(options)
     q, k, v = (arrays.float_array(x, name, arithmetic=arithmetic) for x, name in ((q, "q"), (k, "k"), (v, "v")))
     _require_shapes(q, k, v, grouped)
     lead = q.shape[:-1]
@@ -84,7 +84,7 @@ def checked(
     heads = Heads(q.shape[-3], k.shape[-3], conventions.kv_heads == "tile")
     layout = _Layout((*q.shape[:-1], k.shape[-2]), heads, checked_positions(rows, q.shape[-2]))
     bias = None if options["bias"] is None else _bias(options["bias"], layout.full, arithmetic)
-    visible, features = _logits(layout, resolved, options, allowed, bias)
+    visible, features = _logits(layout, asked, options, allowed, bias)
     scale = checked_scale(options["scale"])
     default = 1.0 if conventions.scale_default == "one" else 1.0 / sqrt(max(q.shape[-1], 1))
     return AttentionCall(

@@ -5,9 +5,8 @@ Query heads that share a key head are folded: they become one problem with the r
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +17,12 @@ from oracles.enclosure import Enclosure
 from oracles.error_analysis.ball_attention import Setting
 from oracles.error_analysis.grouped_heads import Gathered, Heads, Shared
 from oracles.error_analysis.logits import Features, Tiled
+from oracles.error_analysis.scores import Inputs, operand
 from oracles.error_analysis.visible_keys import Mask
 from oracles.judging import Balls, Evaluation, Method, attention_is_vacuous, settle, zero_is_accepted
 
 
-@dataclass(frozen=True)
-class AttentionCall:
+class AttentionCall(NamedTuple):
     """Validated arguments of attention, with query heads folded by key head.
 
     q        the `chosen` query rows only
@@ -44,6 +43,11 @@ class AttentionCall:
     options: dict[str, Any]
     bias: tuple[int, ...] | None = None
     sink: tuple[int, ...] | None = None
+
+    @property
+    def inputs(self) -> Inputs:
+        """The queries, keys and values as operands."""
+        return Inputs(operand(self.q), operand(self.k), operand(self.v))
 
     @property
     def work(self) -> int:
@@ -131,7 +135,7 @@ class AttentionCall:
         """
 
         def sharp() -> Balls:
-            return fast(replace(self.setting, sharp=True))
+            return fast(self.setting._replace(sharp=True))
 
         def shaped(balls: Balls) -> Balls:
             return *map(self._unfolded, balls[:of_rows]), *balls[of_rows:]
@@ -155,12 +159,8 @@ class AttentionCall:
         one in which a log-sum-exp is saved.
         """
         arithmetic = self.setting.arithmetic
-        return replace(
-            x,
-            mid=x.mid[..., 0],
-            rad=x.rad[..., 0],
-            format=None if arithmetic is None else arithmetic.saved_lse or arithmetic.elementwise,
-        )
+        saved = None if arithmetic is None else arithmetic.saved_lse or arithmetic.elementwise
+        return Enclosure(x.mid[..., 0], x.rad[..., 0], format=saved, vacuous=x.vacuous, judged=x.judged)
 
     def gathered(self) -> list[Gathered]:
         """Return zeros to which the gradients of the bias and of the sinks are added; empty without

@@ -20,7 +20,7 @@ all numbers in these balls, and `rounded` widens it by the rounding of the resul
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,25 +140,36 @@ def total(a: Ball, axis: int = -1) -> Ball:
         return ball(a.mid.sum(axis=axis), _upwards(rad * (1 + gamma(n, ROUNDOFF))))
 
 
-def matmul(
-    a: Ball,
-    b: Ball,
-    roundoff: float = 0.0,
-    product: float = 0.0,
-    underflow: float = 0.0,
-    operand: float = 0.0,
-    largest: float = np.inf,
-) -> Ball:
-    """Return a ball that contains A·B and every computed product: by NumPy, and by any code that
-    accumulates with `roundoff`, in any order of summation.
+class ProductErrors(NamedTuple):
+    """The errors of code that computes a matrix product; by default the code has no errors.
+
+    roundoff   the unit roundoff of the accumulators
+    product    how far, relatively, the code perturbs each operand before it multiplies
+    underflow  the absolute error of each term, from underflow
+    operand    the absolute error of each operand near zero; the size of the other operand multiplies it
+    largest    the largest partial sum, and the largest perturbed operand, that the code can hold
+    """
+
+    roundoff: float = 0.0
+    product: float = 0.0
+    underflow: float = 0.0
+    operand: float = 0.0
+    largest: float = np.inf
+
+
+EXACT_PRODUCT = ProductErrors()
+
+
+def matmul(a: Ball, b: Ball, code: ProductErrors = EXACT_PRODUCT) -> Ball:
+    """Return a ball that contains A·B and every computed product: by NumPy, and by any code with the
+    errors of `code`, in any order of summation.
 
     The radius is rad A·(|B| + rad B) + |A|·rad B + ε·(|A| + rad A)(|B| + rad B) + n·η, where ε =
-    γ_n(u) + γ_n(roundoff).  If the code first rounds each operand with a relative error `product`,
-    ε also has 2·product + product² (Higham, (3.13)).  `underflow` is the error η of each product of
-    two entries in the modelled code. `operand` is the absolute error of each operand near zero; it
-    multiplies the size of the other operand.  The radius is ∞ where partial sums, or rounded
-    operands, may exceed `largest`.
+    γ_n(u) + γ_n(roundoff), and η is the underflow of a product of two entries.  If the code rounds
+    each operand first, ε also has 2·product + product² (Higham, (3.13)).  The radius is ∞ where
+    partial sums, or rounded operands, may exceed `largest`.
     """
+    roundoff, product, underflow, operand, largest = code
     n = a.mid.shape[-1]
     a_rad, b_rad = bool(a.rad.any()), bool(b.rad.any())
     once = product * (2 + product)

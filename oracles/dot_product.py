@@ -16,6 +16,7 @@ from oracles.attention_call import AttentionCall
 from oracles.enclosure import Enclosure
 from oracles.error_analysis import ball_attention
 from oracles.error_analysis.ball_attention import Setting
+from oracles.error_analysis.jvp import Tangents
 from oracles.error_analysis.scores import operand
 from oracles.exact import attention as arb_attention
 from oracles.judging import Balls
@@ -71,7 +72,7 @@ def scaled_dot_product_attention_vjp(
     cotangent = call.of_rows(grad_out, "grad_out", call.v.shape[-1])
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.vjp(operand(call.q), operand(call.k), operand(call.v), operand(cotangent), setting)
+        return ball_attention.vjp(call.inputs, operand(cotangent), setting)
 
     def arb() -> Balls:
         return arb_attention.scaled_dot_product_attention_vjp(
@@ -105,23 +106,15 @@ def scaled_dot_product_attention_jvp(
     dv, or the derivative of a row of equal scores: `dead_gradients` decides.
     """
     call = plain(q, k, v, mask, options)
-    tangent_q = call.of_rows(dq, "dq", call.q.shape[-1])
-    tangent_k, tangent_v = call.of_keys(dk, "dk", call.k), call.of_keys(dv, "dv", call.v)
+    tq = call.of_rows(dq, "dq", call.q.shape[-1])
+    tk, tv = call.of_keys(dk, "dk", call.k), call.of_keys(dv, "dv", call.v)
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.jvp(
-            operand(call.q),
-            operand(call.k),
-            operand(call.v),
-            operand(tangent_q),
-            operand(tangent_k),
-            operand(tangent_v),
-            setting,
-        )[:1]
+        return ball_attention.jvp(call.inputs, Tangents(operand(tq), operand(tk), operand(tv)), setting)[:1]
 
     def arb() -> Balls:
         return arb_attention.scaled_dot_product_attention_jvp(
-            (call.q, call.k, call.v), call.allowed(), (tangent_q, tangent_k, tangent_v), **call.options
+            (call.q, call.k, call.v), call.allowed(), (tq, tk, tv), **call.options
         )
 
     return call.evaluated(fast, arb, of_rows=1, times=3)[0]
@@ -174,7 +167,7 @@ def _output(call: AttentionCall) -> Enclosure:
     """Return the output of attention without bias, window, softcap or sink."""
 
     def fast(setting: Setting) -> Balls:
-        return (ball_attention.output(operand(call.q), operand(call.k), operand(call.v), setting),)
+        return (ball_attention.output(call.inputs, setting),)
 
     def arb() -> Balls:
         return arb_attention.scaled_dot_product_attention((call.q, call.k, call.v), call.allowed(), **call.options)

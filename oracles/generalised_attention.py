@@ -20,6 +20,7 @@ from oracles.attention_arguments import checked
 from oracles.enclosure import Enclosure
 from oracles.error_analysis import ball_attention
 from oracles.error_analysis.ball_attention import Setting
+from oracles.error_analysis.jvp import Tangents
 from oracles.error_analysis.scores import operand
 from oracles.exact import attention as arb_attention
 from oracles.judging import Balls
@@ -48,7 +49,7 @@ def attention(
     call = checked(q, k, v, options, options["rows"])
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.forward(operand(call.q), operand(call.k), operand(call.v), setting)
+        return ball_attention.forward(call.inputs, setting)
 
     def arb() -> Balls:
         return arb_attention.generalised_attention(
@@ -94,26 +95,18 @@ def attention_vjp(
     natural = of_lse if of_lse is None or call.setting.conventions.lse_base == "e" else of_lse / np.log(2.0)
 
     def fast(setting: Setting) -> Balls:
-        feature_gradients = call.gathered()
-        gradients = ball_attention.vjp(
-            operand(call.q), operand(call.k), operand(call.v), operand(cotangent), setting, natural, feature_gradients
-        )
-        return *gradients, *call.finished(feature_gradients)
+        finer = call.gathered()
+        found = ball_attention.vjp(call.inputs, operand(cotangent), setting, natural, finer)
+        return *found, *call.finished(finer)
 
     def arb() -> Balls:
-        gradients = arb_attention.generalised_attention_vjp(
+        found = arb_attention.generalised_attention_vjp(
             (call.q, call.k, call.v), call.allowed(), cotangent, of_lse, features=call.features, **call.options
         )
-        return *gradients[:3], *call.summed(gradients[3:])
+        return *found[:3], *call.summed(found[3:])
 
-    dq, dk, dv, *feature_gradients = call.evaluated(fast, arb, of_rows=1, times=3)
-    return (
-        dq,
-        dk,
-        dv,
-        feature_gradients[0] if call.bias is not None else None,
-        feature_gradients[-1] if call.sink is not None else None,
-    )
+    dq, dk, dv, *finer = call.evaluated(fast, arb, of_rows=1, times=3)
+    return dq, dk, dv, finer[0] if call.bias is not None else None, finer[-1] if call.sink is not None else None
 
 
 @takes(AttentionOptions)
@@ -141,30 +134,21 @@ def attention_jvp(
     makes both the derivatives of a row of equal logits: `dead_gradients` decides.
     """
     call = checked(q, k, v, options, options["rows"])
-    tangent_q = call.of_rows(dq, "dq", call.q.shape[-1])
-    tangent_k, tangent_v = call.of_keys(dk, "dk", call.k), call.of_keys(dv, "dv", call.v)
+    tq = call.of_rows(dq, "dq", call.q.shape[-1])
+    tk, tv = call.of_keys(dk, "dk", call.k), call.of_keys(dv, "dv", call.v)
     of_bias, of_sink = call.tangents(dbias, dsink)
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.jvp(
-            operand(call.q),
-            operand(call.k),
-            operand(call.v),
-            operand(tangent_q),
-            operand(tangent_k),
-            operand(tangent_v),
-            setting,
-            of_bias,
-            of_sink,
-        )
+        tangents = Tangents(operand(tq), operand(tk), operand(tv), of_bias, of_sink)
+        return ball_attention.jvp(call.inputs, tangents, setting)
 
     def arb() -> Balls:
-        tangent_bias = None if of_bias is None else of_bias.tile(slice(None), slice(None))
+        moves = None if of_bias is None else of_bias.tile(slice(None), slice(None))
         return arb_attention.generalised_attention_jvp(
             (call.q, call.k, call.v),
             call.allowed(),
-            (tangent_q, tangent_k, tangent_v),
-            tangent_bias,
+            (tq, tk, tv),
+            moves,
             of_sink,
             features=call.features,
             **call.options,

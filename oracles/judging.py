@@ -5,9 +5,8 @@ mistake.
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from math import prod
-from typing import Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,8 +141,7 @@ def _wide_rows(mid: Array, rad: Array) -> NDArray[np.bool_]:
     return np.asarray(2 * reached.sum(axis=-1) >= number)
 
 
-@dataclass(frozen=True)
-class Evaluation:
+class Evaluation(NamedTuple):
     """An operation on given arguments: the ways to enclose its results, and how to tell whether a
     budget is vacuous.
 
@@ -171,7 +169,7 @@ class Evaluation:
         """Return whether a certified value is narrow enough: it can tell binary32 results apart, or
         it is the exact value up to one rounding.
         """
-        narrow = all(map(_is_narrow, balls)) and not (self.by_rows and _has_wide_row(balls[0]))
+        narrow = all(_is_narrow(x, self.by_rows and x is balls[0]) for x in balls)
         return narrow or _is_rounded_once(balls)
 
 
@@ -251,34 +249,38 @@ def _is_finer(a: Arithmetic | None) -> bool:
     return a is not None and min(a.elementwise.unit_roundoff, a.accumulate, a.grad_accumulate) < ROUNDOFF
 
 
-def _is_narrow(x: Ball) -> bool:
+def _is_narrow(x: Ball, by_rows: bool = False) -> bool:
     """Return whether a certified value can tell binary32 results apart: every radius is at most u/4
-    of a typical element of its column, with u = 2⁻²⁴.
+    of a typical element of its column, with u = 2⁻²⁴. With `by_rows` it is also at most u/4 of the
+    largest element of its row.
 
-    The typical element of a column is the median of its elements other than 0. It is taken from at
-    most `SAMPLE` elements, or from all elements if the sampled ones are all 0, as in the last
+    Every radius is narrow if the largest radius is narrow beside the smallest element. Otherwise the
+    typical element of each column counts: the median of its elements other than 0. It is taken from
+    at most `SAMPLE` elements, or from all elements if the sampled ones are all 0, as in the last
     columns of a causal matrix. The largest element is not used, because one huge element would then
     excuse a wide radius elsewhere; an element of another column would do the same. A single row is
     not used, because it may differ from 0 only by rounding, as the first row of dq does under a
     causal mask. (`_has_wide_row` tests rows of other results.)  Entries without a midpoint are left
     out: an input makes them unknown, and no method can change that.
     """
-    if x.mid.size == 0:
+    if x.mid.size == 0 or _fits(np.abs(x.mid).min(), x.rad.max()):  # false where an element is NaN
         return True
-    rows = x.mid.shape[-2] if x.mid.ndim > 1 else 1
-    mid, rad = (values.reshape(-1, rows, x.mid.shape[-1]) for values in (x.mid, x.rad))
-    sample, largest_radius = np.abs(mid[:, :: -(-rows // SAMPLE)]), rad.max(axis=1)
+    return not (by_rows and _has_wide_row(x)) and _is_narrow_by_columns(x)
 
-    if _fits(sample.min(axis=1), largest_radius).all():  # nothing is NaN, and no typical element is smaller
+
+def _is_narrow_by_columns(x: Ball) -> bool:
+    """Whether every radius is narrow beside a typical element of its column."""
+    rows = x.mid.shape[-2] if x.mid.ndim > 1 else 1
+    mid, rad = (part.reshape(-1, rows, x.mid.shape[-1]) for part in (x.mid, x.rad))
+    size, most = np.abs(mid[:, :: -(-rows // SAMPLE)]), rad.max(axis=1)
+    if _fits(size.min(axis=1), most).all():  # nothing is NaN, and no typical element is smaller
         return True
-    if not np.isfinite(largest_radius).all():
-        largest_radius = np.where(np.isnan(mid), 0.0, rad).max(axis=1)
-    narrow = _typically_fits(sample, largest_radius)
+    if not np.isfinite(most).all():
+        most = np.where(np.isnan(mid), 0.0, rad).max(axis=1)
+    narrow = _typically_fits(size, most)
     if not narrow.all():
-        unseen = ~narrow & ~(sample > 0).any(axis=1)
-        narrow[unseen] = _typically_fits(
-            np.abs(mid.swapaxes(-1, -2)[unseen])[..., None], largest_radius[unseen][:, None]
-        )[:, 0]
+        unseen = ~narrow & ~(size > 0).any(axis=1)
+        narrow[unseen] = _typically_fits(np.abs(mid.swapaxes(-1, -2)[unseen])[..., None], most[unseen][:, None])[:, 0]
     return bool(narrow.all())
 
 
@@ -302,12 +304,11 @@ def _is_rounded_once(balls: Balls) -> bool:
     return all(bool((np.isnan(x.mid) | (x.rad <= np.spacing(np.abs(x.mid)))).all()) for x in balls)
 
 
-def _fits(size: Array, most: Array) -> NDArray[np.bool_]:
+def _fits(size: Array | float, most: Array | float) -> Any:
     """Return whether radii up to `most` are narrow compared with elements of size `size`, and so
     compared with larger ones.
     """
-    narrow: NDArray[np.bool_] = most <= BINARY32.unit_roundoff / 4 * size + BINARY32.smallest_subnormal
-    return narrow
+    return most <= BINARY32.unit_roundoff / 4 * size + BINARY32.smallest_subnormal
 
 
 def _typically_fits(size: Array, most: Array) -> NDArray[np.bool_]:

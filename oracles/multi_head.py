@@ -15,6 +15,7 @@ from typing import Any, Unpack
 from oracles.ball import Ball, exact
 from oracles.enclosure import Enclosure
 from oracles.error_analysis import ball_attention
+from oracles.error_analysis.jvp import Tangents
 from oracles.exact import attention as arb_attention
 from oracles.judging import Balls, Evaluation, settle
 from oracles.options import MultiHeadOptions, takes
@@ -43,9 +44,9 @@ def multi_head_attention(
     call = checked((x, wq, wk, wv, wo), num_heads, mask, options)
 
     def fast() -> Balls:
-        q, k, v = call.projections()
-        head_outputs = call.kept(ball_attention.output(q, k, v, call.setting), v)
-        return (call.expecting_nan(call.last(call.product(_side_by_side(head_outputs), exact(call.wo)))),)
+        projected = call.projections()
+        heads = call.kept(ball_attention.output(projected, call.setting), projected.v)
+        return (call.expecting_nan(call.last(call.product(_side_by_side(heads), exact(call.wo)))),)
 
     def arb() -> Balls:
         return arb_attention.multi_head_attention(call.arguments, call.num_heads, call.allowed(), **call.options)
@@ -81,24 +82,16 @@ def multi_head_attention_vjp(
     cotangent = call.like(grad_out, "grad_out", call.x)
 
     def fast() -> Balls:
-        q, k, v = call.projections(backward=True)
-        tokens, out_gradient = exact(call.x), exact(cotangent)
-        concat = _side_by_side(call.kept(ball_attention.output(q, k, v, call.setting), v))
-        head_gradient = call.heads(
-            call.stored(call.product(out_gradient, _transposed(exact(call.wo)), backward=True)), cotangent
-        )
-        dq, dk, dv = ball_attention.vjp(q, k, v, head_gradient, call.setting)
-        head_results = (
-            call.kept(dq, k, q, v, head_gradient),
-            call.kept(dk, q, k, v, head_gradient),
-            call.kept(dv, head_gradient),
-        )
-        projection_gradients = [_side_by_side(d) for d in head_results]
-        dx = call.added(
-            projection_gradients, [_transposed(exact(w)) for w in (call.wq, call.wk, call.wv)], call.last, backward=True
-        )
-        factors = [(tokens, d) for d in projection_gradients] + [(concat, out_gradient)]
-        weights = (call.product(_transposed(_tokens(a)), _tokens(b), backward=True) for a, b in factors)
+        q, k, v = projected = call.projections(backward=True)
+        tokens, out = exact(call.x), exact(cotangent)
+        concat = _side_by_side(call.kept(ball_attention.output(projected, call.setting), v))
+        split = call.heads(call.stored(call.product(out, _transposed(exact(call.wo)), backward=True)), cotangent)
+        dq, dk, dv = ball_attention.vjp(projected, split, call.setting)
+        kept = (call.kept(dq, k, q, v, split), call.kept(dk, q, k, v, split), call.kept(dv, split))
+        pulled = [_side_by_side(d) for d in kept]
+        dx = call.added(pulled, [_transposed(exact(w)) for w in (call.wq, call.wk, call.wv)], call.last, backward=True)
+        pairs = [(tokens, d) for d in pulled] + [(concat, out)]
+        weights = (call.product(_transposed(_tokens(a)), _tokens(b), backward=True) for a, b in pairs)
         return (dx, *(call.last(w) for w in weights))
 
     def arb() -> Balls:
@@ -137,28 +130,26 @@ def multi_head_attention_jvp(
     Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
     call = checked((x, wq, wk, wv, wo), num_heads, mask, options)
-    named_tangents = (
+    named = (
         (dx, "dx", call.x),
         (dwq, "dwq", call.wq),
         (dwk, "dwk", call.wk),
         (dwv, "dwv", call.wv),
         (dwo, "dwo", call.wo),
     )
-    tangents = [call.like(tangent, name, argument) for tangent, name, argument in named_tangents]
+    tangents = [call.like(tangent, name, like) for tangent, name, like in named]
 
     def fast() -> Balls:
-        q, k, v = call.projections(backward=True)
-        factors = (
+        q, k, v = projected = call.projections(backward=True)
+        pairs = (
             ([exact(tangents[0]), exact(call.x)], [exact(w), exact(dw)])
             for w, dw in zip((call.wq, call.wk, call.wv), tangents[1:4], strict=True)
         )
-        tangent_q, tangent_k, tangent_v = (
-            call.heads(call.added(*products, call.stored), call.x, tangents[0]) for products in factors
-        )
-        heads = _side_by_side(call.kept(ball_attention.output(q, k, v, call.setting), v))
-        derivative = ball_attention.jvp(q, k, v, tangent_q, tangent_k, tangent_v, call.setting)[0]
-        out_tangent = _side_by_side(call.kept(call.kept(derivative, v, q, k, tangent_q, tangent_k), tangent_v))
-        return (call.expecting_nan(call.added([out_tangent, heads], [exact(call.wo), exact(tangents[4])], call.last)),)
+        tq, tk, tv = (call.heads(call.added(*pair, call.stored), call.x, tangents[0]) for pair in pairs)
+        heads = _side_by_side(call.kept(ball_attention.output(projected, call.setting), v))
+        moved, _ = ball_attention.jvp(projected, Tangents(tq, tk, tv), call.setting)
+        drift = _side_by_side(call.kept(call.kept(moved, v, q, k, tq, tk), tv))
+        return (call.expecting_nan(call.added([drift, heads], [exact(call.wo), exact(tangents[4])], call.last)),)
 
     def arb() -> Balls:
         return arb_attention.multi_head_attention_jvp(

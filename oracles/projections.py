@@ -16,7 +16,7 @@ from oracles.arguments import checked_flag, checked_scale
 from oracles.ball import ROUNDOFF, Array, Ball, exact
 from oracles.error_analysis.ball_attention import Setting
 from oracles.error_analysis.grouped_heads import Shared
-from oracles.error_analysis.scores import Operand, operand
+from oracles.error_analysis.scores import Inputs, Operand, operand
 from oracles.error_analysis.visible_keys import Mask, Visible
 from oracles.formats import Format
 from oracles.judging import Method
@@ -70,20 +70,18 @@ class Projections:
 
     def product(self, a: Ball, b: Ball, backward: bool = False) -> Ball:
         """Return a matrix product in the modelled arithmetic, before it is stored."""
-        arithmetic = self.setting.arithmetic
-        if arithmetic is None:
+        model = self.setting.arithmetic
+        if model is None:
             return ball.matmul(a, b)
-        roundoff = arithmetic.grad_accumulate if backward else arithmetic.accumulate
-        elementwise, flushed = arithmetic.elementwise, float(arithmetic.flush_to_zero)
-        return ball.matmul(
-            a,
-            b,
-            roundoff=roundoff,
-            product=arithmetic.product,
-            underflow=elementwise.smallest_normal if arithmetic.flush_to_zero else elementwise.smallest_subnormal,
-            operand=elementwise.smallest_normal * (arithmetic.product + flushed),
-            largest=elementwise.largest,
+        work, flushed = model.elementwise, float(model.flush_to_zero)
+        code = ball.ProductErrors(
+            roundoff=model.grad_accumulate if backward else model.accumulate,
+            product=model.product,
+            underflow=work.smallest_normal if model.flush_to_zero else work.smallest_subnormal,
+            operand=work.smallest_normal * (model.product + flushed),
+            largest=work.largest,
         )
+        return ball.matmul(a, b, code)
 
     def stored(self, a: Ball) -> Ball:
         """Return a result that enters the next product. It is rounded to every format in which a
@@ -186,13 +184,13 @@ class Projections:
         )
         return operand(by_head.mid, by_head.rad)
 
-    def projections(self, backward: bool = False) -> tuple[Operand, Operand, Operand]:
+    def projections(self, backward: bool = False) -> Inputs:
         """Return the heads of x·wq, x·wk and x·wv. For masked tokens, derivatives (`backward`)
         multiply all three by a weight of 0; the output multiplies only x·wv.
         """
         q, k, v = (self.stored(self.product(exact(self.x), exact(w))) for w in (self.wq, self.wk, self.wv))
         given = (self.x,) if backward else ()
-        return self.heads(q, *given), self.heads(k, *given), self.heads(v, self.x)
+        return Inputs(self.heads(q, *given), self.heads(k, *given), self.heads(v, self.x))
 
     def expecting_nan(self, out: Ball) -> Ball:
         """Return the output with NaN expected for tokens to which no token is visible, if that is

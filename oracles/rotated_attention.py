@@ -12,7 +12,7 @@ from oracles.attention_arguments import checked
 from oracles.enclosure import Enclosure
 from oracles.error_analysis import ball_attention
 from oracles.error_analysis.ball_attention import Setting
-from oracles.error_analysis.scores import operand
+from oracles.error_analysis.scores import Inputs, operand
 from oracles.judging import Balls
 from oracles.options import AnswerOptions, FeatureOptions, takes
 from oracles.rotary.embeddings import rope
@@ -28,13 +28,14 @@ def rotated_attention(q: Any, k: Any, v: Any, **options: Unpack[FeatureOptions])
     `oracles.rope`. The offset is an int of at least 0.
     """
     offset = options["offset"] or 0
-    answer_options = AnswerOptions(arithmetic=options["arithmetic"], conventions=options["conventions"])
+    given = AnswerOptions(arithmetic=options["arithmetic"], conventions=options["conventions"])
     call = checked(q, k, v, {**options, "offset": offset, "causal": True, "method": "fast"})
 
     def fast(setting: Setting) -> Balls:
-        rotated_q, rotated_k = rope(q, offset, **answer_options), rope(k, 0, **answer_options)
-        queries = operand(call.heads.fold(rotated_q.mid), call.heads.fold(rotated_q.rad))
-        return ball_attention.forward(queries, operand(rotated_k.mid, rotated_k.rad), operand(call.v), setting)
+        query, key = rope(q, offset, **given), rope(k, 0, **given)
+        queries = operand(call.heads.fold(query.mid), call.heads.fold(query.rad))
+        inputs = Inputs(queries, operand(key.mid, key.rad), operand(call.v))
+        return ball_attention.forward(inputs, setting)
 
     out, lse = call.evaluated(fast, lambda: fast(call.setting), of_rows=2, averages=True)
     return out, call.of_lse(lse)

@@ -220,8 +220,10 @@ def _uniform_is_accepted(weights: Ball, allowed: Mask | None) -> bool:
     """Return whether the budget is too wide to judge: it accepts equal weights everywhere, and it is
     as wide as the range of a weight, from 0 to 1.
     """
-    visible = np.ones(weights.mid.shape, dtype=bool) if allowed is None else allowed
-    number = np.maximum(visible.sum(axis=-1, keepdims=True), 1)
-    undecided = visible & (number > 1)
-    accepted = (np.abs(1.0 / number - weights.mid) <= weights.rad) & (weights.rad >= 0.5)
-    return bool(undecided.any() and (accepted | ~undecided).all())
+    if not (weights.rad >= 0.5).any():
+        return False
+    may = np.ones(weights.mid.shape, dtype=bool) if allowed is None else allowed
+    count = np.maximum(may.sum(axis=-1, keepdims=True), 1)
+    live = may & (count > 1)
+    accepted = (np.abs(1.0 / count - weights.mid) <= weights.rad) & (weights.rad >= 0.5)
+    return bool(live.any() and (accepted | ~live).all())

@@ -62,6 +62,10 @@ SCALING = 2
 """The number of roundings where frequencies or positions are multiplied by a scale: of the scale,
 of the product.
 """
+with working_precision(FREQUENCY_BITS):
+    _SERIES = [float((-1) ** (k // 2) * (arb.pi() / 2) ** k / factorial(k)) for k in range(2 * TERMS)]
+_EVEN, _ODD = _SERIES[::2], _SERIES[1::2]
+"""The coefficients of the series of the cosine and the sine."""
 COS_SIGN, SIN_SIGN = np.array([1.0, -1.0, -1.0, 1.0]), np.array([1.0, 1.0, -1.0, -1.0])
 
 
@@ -69,11 +73,10 @@ COS_SIGN, SIN_SIGN = np.array([1.0, -1.0, -1.0, 1.0]), np.array([1.0, 1.0, -1.0,
 class Frequencies:
     """Frequencies in quarter turns: |φ − high − low| ≤ rest modulo whole turns.
 
-    size       upper bounds of the frequencies in radians
-    shares     the exponents e of computed frequencies scale·base^(−e)
-    taken      how far, relatively, a kernel moves given frequencies when it rounds them
-    binary     which frequencies are 0 or powers of two
-    even, odd  the coefficients of the series of the cosine and of the sine
+    size    upper bounds of the frequencies in radians
+    shares  the exponents e of computed frequencies scale·base^(−e)
+    taken   how far, relatively, a kernel moves given frequencies when it rounds them
+    binary  which frequencies are 0 or powers of two
     """
 
     high: Array
@@ -85,8 +88,6 @@ class Frequencies:
     scale: float
     taken: Array
     binary: NDArray[np.bool_]
-    even: list[float]
-    odd: list[float]
 
 
 def frequencies(exponents: list[Fraction], base: float, positions: int, scale: float = 1.0) -> Frequencies:
@@ -97,7 +98,7 @@ def frequencies(exponents: list[Fraction], base: float, positions: int, scale: f
         turning = powers(exponents, base, scale)
         shares = np.array([float(e) for e in exponents])
         exact = ((shares == 0) | (base == 1)) & is_power_of_two(scale)
-        return _split(turning, positions, shares, base, scale, np.zeros(len(exponents)), exact)
+        return Frequencies(*_split(turning, positions), shares, base, scale, np.zeros(len(exponents)), exact)
 
 
 def given_frequencies(given: Ball, positions: int, taken: Array) -> Frequencies:
@@ -107,8 +108,7 @@ def given_frequencies(given: Ball, positions: int, taken: Array) -> Frequencies:
     binary = (given.rad == 0) & ((given.mid == 0) | (np.abs(np.frexp(given.mid)[0]) == 0.5))
     most = max(0, int(np.frexp(np.abs(given.mid).max(initial=0.0))[1]))
     with working_precision(FREQUENCY_BITS + most):
-        none = np.zeros(len(given.mid))
-        return _split(balls(given), positions, none, 1.0, 1.0, taken, binary)
+        return Frequencies(*_split(balls(given), positions), np.zeros(len(given.mid)), 1.0, 1.0, taken, binary)
 
 
 def powers(exponents: list[Fraction], base: float, scale: float) -> list[arb]:
@@ -122,16 +122,8 @@ def balls(given: Ball) -> list[arb]:
     return [arb(mid, rad) for mid, rad in zip(given.mid.tolist(), given.rad.tolist(), strict=True)]
 
 
-def _split(
-    turning: list[arb],
-    positions: int,
-    shares: Array,
-    base: float,
-    scale: float,
-    taken: Array,
-    binary: NDArray[np.bool_],
-) -> Frequencies:
-    """Return frequencies in radians, split into high, low and rest as in the module's derivation."""
+def _split(turning: list[arb], positions: int) -> tuple[Array, Array, Array, Array]:
+    """Return the first four fields of `Frequencies`, from the frequencies in radians."""
     bits = 53 - max(positions - 1, 1).bit_length()
     high, low, rest, size = (np.zeros(len(turning)) for _ in range(4))
     quarters = 2 / arb.pi()
@@ -144,9 +136,7 @@ def _split(
         high[i] = np.ldexp(np.rint(np.ldexp(mantissa, bits)), binary_exponent - bits)
         low[i] = float(phi - float(high[i]))
         rest[i] = np.nextafter(float((phi - float(high[i]) - float(low[i])).abs_upper()), np.inf)
-    series = [(-1) ** (k // 2) * (arb.pi() / 2) ** k / factorial(k) for k in range(2 * TERMS)]
-    even, odd = (list(map(float, series[first::2])) for first in (0, 1))
-    return Frequencies(high, low, rest, size, shares, base, scale, taken, binary, even, odd)
+    return high, low, rest, size
 
 
 def pair_exponents(dim: int) -> list[Fraction]:
@@ -187,7 +177,7 @@ def cos_sin(positions: Array, chosen: Frequencies, arithmetic: Arithmetic | None
     turns += tail
     step = np.rint(turns)
     turns -= step
-    cos, sin = _series(turns, chosen)
+    cos, sin = _series(turns)
     quarter = (quadrant.astype(np.int64) + step.astype(np.int64)) & 3
     swapped = (quarter & 1).astype(bool)
     rad = _radius(p, chosen)
@@ -215,17 +205,17 @@ def _radius(p: Array, chosen: Frequencies) -> Array:
     return np.where(p == 0, 0.0, rad) if p.min() == 0 else np.broadcast_to(rad, (len(p), rad.shape[-1]))
 
 
-def _series(g: Array, chosen: Frequencies) -> tuple[Array, Array]:
+def _series(g: Array) -> tuple[Array, Array]:
     """Return cos(πg/2) and sin(πg/2) for |g| ≤ 1/2."""
     z = g * g
-    cos, sin = z * chosen.even[-1], z * chosen.odd[-1]
-    for c, a in zip(chosen.even[-2:0:-1], chosen.odd[-2:0:-1], strict=True):
+    cos, sin = z * _EVEN[-1], z * _ODD[-1]
+    for c, a in zip(_EVEN[-2:0:-1], _ODD[-2:0:-1], strict=True):
         cos += c
         cos *= z
         sin += a
         sin *= z
-    cos += chosen.even[0]
-    sin += chosen.odd[0]
+    cos += _EVEN[0]
+    sin += _ODD[0]
     sin *= g
     return cos, sin
 

@@ -8,10 +8,10 @@ inputs.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from types import EllipsisType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,14 +20,14 @@ from oracles.conventions import Conventions
 from oracles.error_analysis import statistical_line as likely
 from oracles.error_analysis.computation import Sizes
 from oracles.error_analysis.forward import keys_alone, rows_forward, uniform_rows
-from oracles.error_analysis.grouped_heads import Gathered, Shared, rounded_to_output
+from oracles.error_analysis.grouped_heads import Gathered, rounded_to_output
 from oracles.error_analysis.jvp import Tangents, rows_jvp
 from oracles.error_analysis.logits import Tiled
 from oracles.error_analysis.output_error import Rows, live
 from oracles.error_analysis.own_arithmetic import KEY_TILE, OWN
 from oracles.error_analysis.ranges import ranges
 from oracles.error_analysis.roundings import terms
-from oracles.error_analysis.scores import ROW_TILE, AttentionProblem, Operand, offset
+from oracles.error_analysis.scores import ROW_TILE, AttentionProblem, Inputs, Operand, offset
 from oracles.error_analysis.visible_keys import Mask, Visible
 from oracles.error_analysis.vjp import Gradient, gradients
 from oracles.formats import Arithmetic
@@ -43,8 +43,7 @@ by one.
 """
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """An attention problem without its numbers.
 
     `visible` says which keys are visible to each row (query). `features` are its bias, softcap and
@@ -61,28 +60,28 @@ class Setting:
     group: int = 1
 
 
-def forward(q: Operand, k: Operand, v: Operand, setting: Setting) -> tuple[Ball, Ball]:
+def forward(inputs: Inputs, setting: Setting) -> tuple[Ball, Ball]:
     """Return the output and the log-sum-exp of each row's logits, (…, n_q, 1). The log-sum-exp is
     in the base of the convention. It is −∞ in a fully masked row.
     """
-    lse = _room_for_rows(q, 1)
-    return output(q, k, v, setting, lse), lse
+    lse = _room_for_rows(inputs.q, 1)
+    return output(inputs, setting, lse), lse
 
 
-def output(q: Operand, k: Operand, v: Operand, setting: Setting, lse: Ball | None = None) -> Ball:
+def output(inputs: Inputs, setting: Setting, lse: Ball | None = None) -> Ball:
     """Return softmax(scale·q·kᵀ)·v over the visible keys, with bias, softcap and sinks. The
     log-sum-exp is written to `lse` if it is given.
 
     A statistical line (a likely error instead of a proved one) covers the output alone.
     """
-    if (points := _points(q, k, v, setting)) is not None:
-        certificate, budget = output(q, k, v, replace(setting, arithmetic=None)), output(q, k, v, _proved(setting), lse)
+    if (points := _points(inputs, setting)) is not None:
+        certificate, budget = output(inputs, setting._replace(arithmetic=None)), output(inputs, _proved(setting), lse)
         with np.errstate(all="ignore"):
             lines = np.stack([likely.forward(x) for x, _ in points]).reshape(budget.mid.shape)
         return _below(budget, certificate, lines)
-    out = _room_for_rows(q, v.shape[-1])
+    out = _room_for_rows(inputs.q, inputs.v.shape[-1])
     with np.errstate(all="ignore"):
-        for index, problem, _ in _pieces(q, k, v, setting):
+        for index, problem, _ in _pieces(inputs, setting):
             uniform = uniform_rows(problem) if setting.conventions.dead_rows == "uniform" and problem.n_k else None
             for rows in problem.row_tiles():
                 found = rows_forward(problem, rows)
@@ -92,30 +91,16 @@ def output(q: Operand, k: Operand, v: Operand, setting: Setting, lse: Ball | Non
     return out
 
 
-def jvp(
-    q: Operand,
-    k: Operand,
-    v: Operand,
-    dq: Operand,
-    dk: Operand,
-    dv: Operand,
-    setting: Setting,
-    of_bias: Shared | None = None,
-    of_sink: Array | None = None,
-) -> tuple[Ball, Ball]:
-    """Return the derivatives of the output and of the log-sum-exp in the direction (dq, dk, dv,
-    dbias, dsink).
-    """
-    out, lse = _room_for_rows(q, v.shape[-1]), _room_for_rows(q, 1)
+def jvp(inputs: Inputs, tangents: Tangents, setting: Setting) -> tuple[Ball, Ball]:
+    """Return the derivatives of the output and of the log-sum-exp in the direction of the tangents."""
+    out, lse = _room_for_rows(inputs.q, inputs.v.shape[-1]), _room_for_rows(inputs.q, 1)
     with np.errstate(all="ignore"):
-        for index, problem, (tq, tk, tv) in _pieces(q, k, v, setting, dq, dk, dv):
+        for index, problem, (tq, tk, tv) in _pieces(inputs, setting, tangents.q, tangents.k, tangents.v):
             problem = _levelled(problem, setting.conventions)
-            tangents = Tangents(
-                tq, tk, tv, None if of_bias is None else of_bias.at(index), None if of_sink is None else of_sink[index]
-            )
+            here = Tangents(tq, tk, tv, *tangents.of_features(index))
             uniform = uniform_rows(problem._replace(v=tv)) if _averages(setting) and problem.n_k else None
             for rows in problem.row_tiles():
-                found = rows_jvp(problem, tangents, rows)
+                found = rows_jvp(problem, here, rows)
                 _store(out, index, rows, *_of_rows(problem, setting, found.dead, uniform, found.dout, found.dout_error))
                 _store(lse, index, rows, *_of_lse(setting, ball(found.dlse, found.dlse_error)))
     return out, lse
@@ -161,13 +146,7 @@ def _of_lse(setting: Setting, sums: Ball) -> tuple[Array, Array]:
 
 
 def vjp(
-    q: Operand,
-    k: Operand,
-    v: Operand,
-    g: Operand,
-    setting: Setting,
-    of_lse: Array | None = None,
-    finer: Sequence[Gathered] = (),
+    inputs: Inputs, g: Operand, setting: Setting, of_lse: Array | None = None, finer: Sequence[Gathered] = ()
 ) -> tuple[Ball, ...]:
     """Return the gradients of Σ g ⊙ out with respect to q, k and v, where out is the attention
     output.
@@ -177,16 +156,16 @@ def vjp(
     line (a likely error instead of a proved one) does not cover `of_lse`, bias, softcap or sinks:
     with these the proved budget stays.
     """
-    if of_lse is None and setting.features is None and (points := _points(q, k, v, setting, g)) is not None:
-        certificates, budgets = vjp(q, k, v, g, replace(setting, arithmetic=None)), vjp(q, k, v, g, _proved(setting))
+    if of_lse is None and setting.features is None and (points := _points(inputs, setting, g)) is not None:
+        certificates, budgets = vjp(inputs, g, setting._replace(arithmetic=None)), vjp(inputs, g, _proved(setting))
         with np.errstate(all="ignore"):
             lines = list(zip(*(likely.vjp(x, rest[0]) for x, rest in points), strict=True))
         shaped = (np.stack(line).reshape(budget.mid.shape) for line, budget in zip(lines, budgets, strict=True))
         return tuple(_below(*each) for each in zip(budgets, certificates, shaped, strict=True))
-    results = tuple(Ball(np.empty(x.shape), np.empty(x.shape)) for x in (q, k, v))
+    results = tuple(Ball(np.empty(x.shape), np.empty(x.shape)) for x in inputs)
     unchecked = setting.conventions.dead_rows == "nan"
     with np.errstate(all="ignore"):
-        for index, problem, (cotangent,) in _pieces(q, k, v, setting, g):
+        for index, problem, (cotangent,) in _pieces(inputs, setting, g):
             problem = _levelled(problem, setting.conventions)
             of = None if of_lse is None else of_lse[index]
             here = [x.at(index) for x in finer]
@@ -221,26 +200,23 @@ def _add_mean(problem: AttentionProblem, g: Operand, dv: Gradient) -> None:
 
 def _proved(setting: Setting) -> Setting:
     """Return the same setting without a statistical line."""
-    return (
-        setting if setting.arithmetic is None else replace(setting, arithmetic=replace(setting.arithmetic, likely=None))
-    )
+    arithmetic = setting.arithmetic
+    return setting if arithmetic is None else setting._replace(arithmetic=replace(arithmetic, likely=None))
 
 
-def _points(
-    q: Operand, k: Operand, v: Operand, setting: Setting, *others: Operand
-) -> list[tuple[likely.Point, list[Array]]] | None:
+def _points(inputs: Inputs, setting: Setting, *others: Operand) -> list[tuple[likely.Point, list[Array]]] | None:
     """Return the elements of the batch in plain numbers, for a statistical line.
 
     Return None, so that the proved budget stays, in four cases: no line is asked for; sums are too
     short for a line below the budget; inputs have radii or are not finite; a row has no visible
     key.
     """
-    arithmetic = setting.arithmetic
+    (q, k, v), arithmetic = inputs, setting.arithmetic
     if arithmetic is None or arithmetic.likely is None or not q.value.size:
         return None
     if max(q.shape[-2:] + k.shape[-2:] + v.shape[-1:]) <= likely.SHORT:
         return None
-    if any(x.rad is not None or x.unknown is not None for x in (q, k, v, *others)):
+    if any(x.rad is not None or x.unknown is not None for x in (*inputs, *others)):
         return None
     allowed = setting.visible.tile(slice(None), slice(0, k.shape[-2]))
     if allowed is not None:
@@ -276,20 +252,22 @@ def _below(budget: Ball, certificate: Ball, line: Array) -> Ball:
 
 
 def _pieces(
-    q: Operand, k: Operand, v: Operand, setting: Setting, *others: Operand
+    inputs: Inputs, setting: Setting, *others: Operand
 ) -> Iterator[tuple[Index, AttentionProblem, list[Operand]]]:
     """Yield the problem of each element of the batch with its index and the operands of the other
     inputs. Small problems come as one, for all batches together.
     """
-    head, (n_q, d), (n_k, d_v), arithmetic = q.shape[:-2], q.shape[-2:], v.shape[-2:], setting.arithmetic
+    head, (n_q, d), (n_k, d_v) = inputs.q.shape[:-2], inputs.q.shape[-2:], inputs.v.shape[-2:]
+    arithmetic = setting.arithmetic
     sinks = setting.features is not None and setting.features.sink is not None
     bias = setting.features is not None and setting.features.bias_first
     sizes = Sizes(n_q, n_k, d, d_v, setting.scale, sinks, bias)
-    together, own = terms(arithmetic, sizes), terms(None, sizes)
+    own = terms(None, sizes)
+    together = own if arithmetic is None else terms(arithmetic, sizes)
     small = prod(head) * n_q * n_k <= TOGETHER
     room = np.empty((5, *(head if small else ()), min(n_q, ROW_TILE), min(n_k, KEY_TILE)))
     for index in [...] if small else np.ndindex(head):
-        operands = [x[index] for x in (q, k, v, *others)]
+        operands = [x[index] for x in (*inputs, *others)]
         elementwise = setting.sharp or arithmetic is not None or any(x.rad is not None for x in operands)
         all_read = (
             setting.visible.everything and n_k > 0 and not sinks

@@ -100,16 +100,15 @@ class _Turns(NamedTuple):
 def _turns(problem: AttentionProblem, forward: Rows, g: Operand) -> _Turns:
     """Return bounds of Σ p|T|, Σ p(exp τ − 1)|T| and |δ|, from T = g·(v − c) − g·(o − c)."""
     of_offset = (g.reach * forward.distance).sum(axis=-1, keepdims=True)
-    delta_bound = np.abs((g.value * forward.out).sum(axis=-1, keepdims=True))
-    value_bound = forward.sums.weights.distance + np.abs(problem.centre)
-    summation_error = 8 * gamma(problem.n_k + g.shape[-1] + 8, ROUNDOFF)
-    delta_bound = delta_bound + summation_error * (g.reach * value_bound).sum(axis=-1, keepdims=True)
+    mean = np.abs((g.value * forward.out).sum(axis=-1, keepdims=True))
+    size = forward.sums.weights.distance + np.abs(problem.centre)
+    mean = mean + 8 * gamma(problem.n_k + g.shape[-1] + 8, ROUNDOFF) * (g.reach * size).sum(axis=-1, keepdims=True)
     if g.rad is not None:
-        delta_bound = delta_bound + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
+        mean = mean + (g.rad * np.abs(forward.out)).sum(axis=-1, keepdims=True)
     return _Turns(
         forward.sums.weights.projection + of_offset,
-        forward.sums.shared.projection + of_offset * forward.sums.shared.count,
-        delta_bound,
+        forward.sums.shared.projection + of_offset * forward.sums.shared.total,
+        mean,
     )
 
 
@@ -141,25 +140,25 @@ def _sizes(problem: AttentionProblem, forward: Rows, g: Operand) -> tuple[Array,
     """Return bounds of Σ p·exp(τ)|dP| and of Σ p·exp(τ)(exp ω − 1)|dP|, from dP = g·(v − c) + g·c.
     In the oracle itself ω is 0.
     """
-    row_sums = forward.sums
+    sums = forward.sums
     of_centre = (g.reach * np.abs(problem.centre)).sum(axis=-1, keepdims=True)
-    dp_sum = row_sums.weights.projection + row_sums.shared.projection + of_centre * (1 + row_sums.shared.count)
-    return dp_sum, row_sums.separate.projection + of_centre * row_sums.separate.count
+    size = sums.weights.projection + sums.shared.projection + of_centre * (1 + sums.shared.total)
+    return size, sums.separate.projection + of_centre * sums.separate.total
 
 
 def _delta_of_weights(problem: AttentionProblem, forward: Rows, g: Operand, turns: _Turns) -> Array:
     """Return Δ of δ = rowsum(p·dP)."""
-    t, row_sums = problem.terms, forward.sums
-    turned, moved, delta_bound = turns
-    entry_exponent, common_factor = forward.entry, np.exp(forward.common)
-    factor = common_factor * np.exp(entry_exponent)
-    of_weights = factor * moved + expm1_upwards(entry_exponent, common_factor) * turned
-    too_much = factor * row_sums.shared.count + expm1_upwards(entry_exponent, common_factor) + np.expm1(forward.common)
-    sizes = row_sums.weights.distance + row_sums.shared.distance + (1 + row_sums.shared.count) * np.abs(problem.centre)
-    of_dot = (t.grad_dot.positive + t.product + t.grad_weights) * factor * (g.reach * sizes).sum(axis=-1, keepdims=True)
-    spread = of_weights + too_much * delta_bound + of_dot
-    weighted = factor * (turned + moved) + (1 + too_much) * delta_bound + of_dot
-    spread = spread + t.delta_sum.terms * weighted + t.delta_sum.result * (delta_bound + spread)
+    t, sums = problem.terms, forward.sums
+    turned, moved, mean = turns
+    entry, lift = forward.entry, np.exp(forward.common)
+    reach = lift * np.exp(entry)
+    of_weights = reach * moved + expm1_upwards(entry, lift) * turned
+    too_much = reach * sums.shared.total + expm1_upwards(entry, lift) + np.expm1(forward.common)
+    sizes = sums.weights.distance + sums.shared.distance + (1 + sums.shared.total) * np.abs(problem.centre)
+    of_dot = (t.grad_dot.positive + t.product + t.grad_weights) * reach * (g.reach * sizes).sum(axis=-1, keepdims=True)
+    spread = of_weights + too_much * mean + of_dot
+    weighted = reach * (turned + moved) + (1 + too_much) * mean + of_dot
+    spread = spread + t.delta_sum.terms * weighted + t.delta_sum.result * (mean + spread)
     of_operands = (g.reach + sizes).sum(axis=-1, keepdims=True) if t.input_underflow else 0.0
     underflow = (
         t.input_underflow * of_operands
@@ -167,5 +166,5 @@ def _delta_of_weights(problem: AttentionProblem, forward: Rows, g: Operand, turn
         + problem.n_k * t.grad_underflow
     )
     return np.asarray(
-        (spread + 4 * factor * underflow + 2 * t.sum_underflow) * (1 + 8 * gamma(problem.n_k + 8, ROUNDOFF))
+        (spread + 4 * reach * underflow + 2 * t.sum_underflow) * (1 + 8 * gamma(problem.n_k + 8, ROUNDOFF))
     )

@@ -79,16 +79,20 @@ class _Online:
         if self.sums is None:
             self.sums, self.low = here, highest
         else:
-            earlier = self.sums
-            if earlier.large is not None:
-                has_risen = highest - self.low > np.log(FALL)
-                self.low = np.where(has_risen, highest, self.low)
-                earlier.small.count += np.where(has_risen, earlier.total + earlier.shared.count, 0.0)
-                earlier.small.distance += np.where(has_risen, earlier.weights.distance + earlier.shared.distance, 0.0)
-            rescaling = np.exp(self.maximum - highest)
-            earlier.total *= rescaling
-            earlier.scale(rescaling, rescaling + UNDERFLOW)
-            earlier.add(here)
+            sums = self.sums
+            if sums.large is not None:
+                risen = highest - self.low > np.log(FALL)
+                self.low = np.where(risen, highest, self.low)
+                sums.small.add(
+                    Weighted(
+                        np.where(risen, sums.total + sums.shared.total, 0.0),
+                        np.where(risen, sums.weights.distance + sums.shared.distance, 0.0),
+                    )
+                )
+            shrink = np.exp(self.maximum - highest)
+            sums.total *= shrink
+            sums.scale(shrink, shrink + UNDERFLOW)
+            sums.add(here)
         self.maximum = highest
 
 
@@ -151,42 +155,34 @@ def _add_block(problem: AttentionProblem, online: _Online, block: Block, g: Oper
 
 def _totals(problem: AttentionProblem, rows: slice, online: _Online, reference: Array | None) -> Totals:
     """Return the sums of a tile of rows over all keys, with its sink."""
-    leading_axes, row_sums, keys_alone = problem.q.shape[:-2], online.sums, online.maximum
-    zeros = np.zeros((*leading_axes, rows.stop - rows.start, 1))
-    if row_sums is None:
-        row_sums = Sums(zeros.copy(), np.zeros((*zeros.shape[:-1], problem.v.shape[-1])), shared=Weighted(zeros.copy()))
+    sums, keys_alone = online.sums, online.maximum
+    shape = (*problem.q.shape[:-2], rows.stop - rows.start)
+    if sums is None:
+        zeros = np.zeros((*shape, 1))
+        sums = Sums(zeros.copy(), np.zeros((*shape, problem.v.shape[-1])), shared=Weighted(zeros.copy()))
         keys_alone, online.growth = zeros - LARGEST, zeros
     maximum = keys_alone
-    fully_masked = None if online.reads is True else np.broadcast_to(np.logical_not(online.reads), zeros.shape)
+    dead = None if online.reads is True else np.broadcast_to(np.logical_not(online.reads), (*shape, 1))
     if problem.features is not None and problem.features.sink is not None:
         maximum, online.growth = _add_sink(
-            problem.terms, row_sums, maximum, problem.features.sink[..., rows, :], online.growth
+            problem.terms, sums, maximum, problem.features.sink[..., rows, :], online.growth
         )
-        fully_masked = None if fully_masked is None else fully_masked & (row_sums.total == 0)
-    _normalise(problem, row_sums, online)
-    maximum_size, overflows = np.abs(maximum), None
+        dead = None if dead is None else dead & (sums.total == 0)
+    _normalise(problem, sums, online)
+    size, lost = np.abs(maximum), None
     if maximum is not keys_alone:
-        maximum_size = np.maximum(maximum_size, np.where(keys_alone == -LARGEST, 0.0, np.abs(keys_alone)))
-        overflows = (maximum - keys_alone > np.log(problem.ranges.sums) - 1) & (keys_alone > -LARGEST)
+        size = np.maximum(size, np.where(keys_alone == -LARGEST, 0.0, np.abs(keys_alone)))
+        lost = (maximum - keys_alone > np.log(problem.ranges.sums) - 1) & (keys_alone > -LARGEST)
     if problem.rounded_beyond(problem.v):
-        overflows = np.ones(maximum.shape, dtype=bool)
+        lost = np.ones(maximum.shape, dtype=bool)
     above: Bound = 1.0
     if reference is not None:
         highest = np.maximum(maximum, reference)
-        maximum_size, above = np.maximum(maximum_size, np.abs(highest)), np.exp(highest - maximum)
-        if row_sums.large is not None:
-            row_sums.large += 1  # one more rescaling, from m to M
-    fully_masked = fully_masked if fully_masked is not None and fully_masked.any() else None
-    return Totals(
-        maximum_size,
-        maximum + np.log(row_sums.total),
-        row_sums,
-        online.readable,
-        online.growth,
-        fully_masked,
-        overflows,
-        above,
-    )
+        size, above = np.maximum(size, np.abs(highest)), np.exp(highest - maximum)
+        if sums.large is not None:
+            sums.large += 1  # one more rescaling, from m to M
+    dead = dead if dead is not None and dead.any() else None
+    return Totals(size, maximum + np.log(sums.total), sums, online.readable, online.growth, dead, lost, above)
 
 
 def _normalise(problem: AttentionProblem, sums: Sums, online: _Online) -> None:
@@ -195,8 +191,8 @@ def _normalise(problem: AttentionProblem, sums: Sums, online: _Online) -> None:
     sums.scale(reciprocal, reciprocal)
     if not problem.elementwise:
         underflow = problem.terms.weight_underflow
-        sums.shared.count = expm1(np.array(online.growth)) * (1 + problem.n_k * underflow)
-        sums.shared.distance = sums.shared.count * (sums.weights.distance + underflow * online.readable)
+        count = expm1(np.array(online.growth)) * (1 + problem.n_k * underflow)
+        sums.shared = Weighted(count, count * (sums.weights.distance + underflow * online.readable))
     if problem.v.unknown is not None:
         sums.out = np.where(online.unknown > 0, np.nan, sums.out)
 
@@ -205,11 +201,9 @@ def keys_alone(problem: AttentionProblem, rows: slice) -> Rows | None:
     """Return the forward pass of a tile of rows without its sinks, if the log-sum-exp excludes
     them; else None.
     """
-    if (sinkless_problem := problem.without_sink) is None or problem.features is None or problem.features.sink is None:
+    if (alone := problem.without_sink) is None or problem.features is None or problem.features.sink is None:
         return None
-    return rows_forward(
-        sinkless_problem, rows, reference=None if problem.terms == problem.own else problem.features.sink[..., rows, :]
-    )
+    return rows_forward(alone, rows, reference=problem.features.sink[..., rows, :] if problem.has_kernel else None)
 
 
 def without_sink(problem: AttentionProblem, rows: slice, forward: Rows) -> tuple[Array, Array, Mask | None] | None:
@@ -228,15 +222,16 @@ def _add_sink(t: Terms, sums: Sums, m: Array, sink: Array, tau: Array) -> tuple[
     maximum and the largest exponent τ with the sink.
     """
     highest = np.maximum(m, sink)
-    rescaling = np.exp(m - highest)
-    sums.total *= rescaling
-    sums.scale(rescaling, rescaling + UNDERFLOW)
-    e, sink_size = np.exp(sink - highest), np.where(sink == -np.inf, 0.0, np.abs(sink))
-    of_sink = t.shared.slope * sink_size
-    grown_weight = np.exp(of_sink) * (e + t.weight_underflow)
+    shrink = np.exp(m - highest)
+    sums.total *= shrink
+    sums.scale(shrink, shrink + UNDERFLOW)
+    e, size = np.exp(sink - highest), np.where(sink == -np.inf, 0.0, np.abs(sink))
+    of_sink = t.shared.slope * size
+    grown = np.exp(of_sink) * (e + t.weight_underflow)
     sums.total += e
-    sums.shared.count = sums.shared.count + expm1_upwards(of_sink) * (e + t.weight_underflow)
-    sums.separate.count = sums.separate.count + expm1_upwards(t.separate.slope * sink_size) * grown_weight
+    shared = sums.shared.total + expm1_upwards(of_sink) * (e + t.weight_underflow)
+    separate = sums.separate.total + expm1_upwards(t.separate.slope * size) * grown
+    sums.shared, sums.separate = sums.shared._replace(total=shared), sums.separate._replace(total=separate)
     if sums.large is not None:
         sums.large += 1
     return highest, np.maximum(tau, of_sink)
@@ -252,7 +247,7 @@ def _add_errors(problem: AttentionProblem, sums: Sums, w: _Weights, allowed: Mas
     excess *= possible
     sums.shared = _weighted(excess, w)
     if w.projections is not None:
-        sums.weights.projection = (e * w.projections).sum(axis=-1, keepdims=True)
+        sums.weights = sums.weights._replace(projection=(e * w.projections).sum(axis=-1, keepdims=True))
     possible += excess
     if problem.n_k > MANY and t.addition < np.inf:
         sums.large = np.count_nonzero(possible > t.addition, axis=-1, keepdims=True)
@@ -268,10 +263,8 @@ def _add_errors(problem: AttentionProblem, sums: Sums, w: _Weights, allowed: Mas
 
 def _weighted(errors: Array, w: _Weights) -> Weighted:
     """Return the sums of errors of weights over the keys of a tile."""
-    error_sums = Weighted(errors.sum(axis=-1, keepdims=True), errors @ w.distances)
-    if w.projections is not None:
-        error_sums.projection = (errors * w.projections).sum(axis=-1, keepdims=True)
-    return error_sums
+    projection = 0.0 if w.projections is None else (errors * w.projections).sum(axis=-1, keepdims=True)
+    return Weighted(errors.sum(axis=-1, keepdims=True), errors @ w.distances, projection)
 
 
 def _projections(problem: AttentionProblem, g: Operand, v: Operand, far: Array, allowed: Mask | None) -> Array:

@@ -147,7 +147,7 @@ def _turned(problem: AttentionProblem, block: Block, of: Shift, g: Operand) -> t
     turned = np.matmul(g.raw, block.v.raw.swapaxes(-1, -2), out=problem.tile(1, block))
     if problem.elementwise:
         spread = _spread(problem, g, block.v, turned)
-        if problem.terms != problem.own:  # −δ may come first in the sum of dP
+        if problem.has_kernel:  # −δ may come first in the sum of dP
             spread += problem.terms.grad_dot.positive * np.abs(of.shift)
     else:
         spread = row_products(g, block.v, block.allowed)

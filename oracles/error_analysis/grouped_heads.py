@@ -8,10 +8,9 @@ copied to the size of the scores, and its gradient never has that size.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from math import prod
 from types import EllipsisType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +25,7 @@ _CHUNK = 1 << 16
 """The number of entries of a gradient that are finished at a time. They stay in the cache."""
 
 
-@dataclass(frozen=True)
-class Heads:
+class Heads(NamedTuple):
     """Which query heads use a key head: consecutive ones, or with `tile` every H_kv-th one."""
 
     heads: int
@@ -77,8 +75,7 @@ class Heads:
         return Ball(self.unfold(x.mid), self.unfold(x.rad))
 
 
-@dataclass(frozen=True)
-class Shared:
+class Shared(NamedTuple):
     """An array (…, H_kv, G, n, columns) that is read as (…, H_kv, G·n, columns). It is a view, and
     may be broadcast along any axis.
     """
@@ -100,8 +97,7 @@ class Shared:
         return self.parts[..., i // n, i % n, columns]
 
 
-@dataclass(frozen=True)
-class Gathered:
+class Gathered(NamedTuple):
     """The gradient of a `Shared` array. Each of its entries is a sum over all rows, keys and heads
     that read the entry, added up tile by tile.
 
@@ -132,8 +128,8 @@ class Gathered:
         """Return the part of one element of the batch, or of all. Adding to it adds to the whole."""
         if batch is ...:
             return self
-        position = tuple(i if n > 1 else 0 for i, n in zip(batch, self.views[0].shape, strict=False))
-        return replace(self, views=tuple(x[position] for x in self.views))
+        place = tuple(i if n > 1 else 0 for i, n in zip(batch, self.views[0].shape, strict=False))
+        return self._replace(views=tuple(x[place] for x in self.views))
 
     def add(self, rows: slice, columns: slice, mid: Array, rad: Array) -> None:
         """Add a tile (…, rows, columns) of folded rows. `rad` says how far each entry may be off."""
@@ -175,8 +171,7 @@ class Gathered:
         return Ball(*self.sums[:2])
 
 
-@dataclass(frozen=True)
-class HeadSums:
+class HeadSums(NamedTuple):
     """The part of each query head in a gradient of the key head that they share: (…, G, n_k,
     columns). `sums` is None if these parts are not rounded.
     """
@@ -222,6 +217,8 @@ def rounded_to_output(t: Terms, out: Array, error: Array) -> tuple[Array, Array]
     """Return a result and its error, rounded to the output's format. A result 0 without error stays
     an exact 0.
     """
-    rounded_error = error + t.output * (np.abs(out) + error) + t.output_underflow
-    result = ball(out, np.where((error == 0) & (out == 0), 0.0, rounded_error * (1 + 2.0**-48)))
+    wider = error + t.output * (np.abs(out) + error) + t.output_underflow
+    wider *= 1 + 2.0**-48
+    np.copyto(wider, 0.0, where=(error == 0) & (out == 0))
+    result = ball(out, wider)
     return result.mid, result.rad

@@ -13,6 +13,7 @@ w)·Σ (p + U)|v| + Σ U|dv|, plus what underflows.
 
 from dataclasses import dataclass
 from functools import reduce
+from types import EllipsisType
 from typing import NamedTuple
 
 import numpy as np
@@ -51,6 +52,11 @@ class Tangents(NamedTuple):
     v: Operand
     bias: Shared | None = None
     sink: Array | None = None
+
+    def of_features(self, batch: tuple[int, ...] | EllipsisType) -> tuple[Shared | None, Array | None]:
+        """Return the tangents of the bias and the sinks of one element of the batch, or of all."""
+        bias = None if self.bias is None else self.bias.at(batch)
+        return bias, None if self.sink is None else self.sink[batch]
 
 
 class Moved(NamedTuple):

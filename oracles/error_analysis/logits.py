@@ -169,9 +169,9 @@ def _largest(x: Array, allowed: Mask | None) -> Array:
     return np.asarray(x.max(axis=-1, keepdims=True, initial=0.0, where=True if allowed is None else allowed))
 
 
-def passed(x: Logits, f: Tiled, t: Terms, tau: Array, slope: float, ranges: Ranges, scale: float) -> Array:
-    """Return the exponent of a weight's error, given the error of its score: each step from score
-    to logit adds its error, then the slope of the exponential.
+def passed(x: Logits, f: Tiled, t: Terms, tau: Array, ranges: Ranges, scale: float) -> Array:
+    """Return the exponent of a logit's error, given the error of its score: each step from score to
+    logit adds its error.
 
     It is ∞ where a sum or the cap may leave the range. It is also ∞ where scale/cap may, because a
     kernel may fold these two into one number.
@@ -188,7 +188,7 @@ def passed(x: Logits, f: Tiled, t: Terms, tau: Array, slope: float, ranges: Rang
             tau = tau + (t.biased * (x.biased + tau) + t.logit_underflow)
             if not 3 * x.biased.max(initial=0.0) <= ranges.work:
                 tau = np.where(3 * x.biased <= ranges.work, tau, np.inf)
-    return np.asarray(tau + slope * (x.size + tau))
+    return tau
 
 
 def lost_by_slope(t: Terms, amplified: float) -> float:

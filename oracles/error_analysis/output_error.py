@@ -43,7 +43,7 @@ up to an exponent, so the kernel's e_j equals the computed one up to the sum of 
 which `terms` gives.  For the certified value, the exact value takes the kernel's place.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -59,27 +59,30 @@ Bound = Array | float
 """Upper bounds of each row or entry, or one number for all."""
 
 
-@dataclass
-class Weighted:
+class Weighted(NamedTuple):
     """One kind of error of the weights, summed over keys: `count` sums the errors, `distance` the
     errors times |v − c|, and with a cotangent g, `projection` the errors times |g·(v − c)|.
     """
 
-    count: Bound = 0.0
+    total: Bound = 0.0
     distance: Bound = 0.0
     projection: Bound = 0.0
 
     def scale(self, upwards: Array) -> None:
-        """Multiply all three fields by a factor, which is rounded upwards."""
-        for x in vars(self).values():
+        """Multiply all three fields by a factor in place. Products are rounded upwards."""
+        for x in self:
             if isinstance(x, np.ndarray):
                 x *= upwards
 
     def add(self, other: "Weighted") -> None:
-        """Add the sums over other keys."""
-        for name, x in vars(self).items():
+        """Add the sums over other keys, in place."""
+        for x, more in zip(self, other, strict=True):
             if isinstance(x, np.ndarray):
-                x += getattr(other, name)
+                x += more
+
+
+NOTHING = Weighted()
+"""The sums to which no key has been added."""
 
 
 @dataclass
@@ -88,7 +91,7 @@ class Sums:
     are complete. A sum is 0 if nothing was added. The module's docstring defines the letters.
 
     total, out  D and Σ e·v; at the end `out` is o
-    weights     Σ e·(|v − c|, |g·(v − c)|); its `count` is 0, because `total` has it
+    weights     Σ e·(|v − c|, |g·(v − c)|); its `total` is 0, because the `total` above has it
     shared      Σ W·(1, |v − c|, |g·(v − c)|) with W = e(exp τ − 1)
     separate    Σ V·(1, |v − c|, |g·(v − c)|) with V = e·exp(τ)·(exp ω − 1)
     small       Σ U·(1, |v − c|) with U = e·exp(τ) of small keys
@@ -98,24 +101,21 @@ class Sums:
 
     total: Array
     out: Array
-    weights: Weighted = field(default_factory=Weighted)
-    shared: Weighted = field(default_factory=Weighted)
-    separate: Weighted = field(default_factory=Weighted)
-    small: Weighted = field(default_factory=Weighted)
+    weights: Weighted = NOTHING
+    shared: Weighted = NOTHING
+    separate: Weighted = NOTHING
+    small: Weighted = NOTHING
     spread: Bound = 0.0
     large: NDArray[np.int64] | None = None
-
-    @property
-    def _kinds(self) -> tuple[Weighted, ...]:
-        return self.weights, self.shared, self.separate, self.small
 
     def scale(self, factor: Array, upwards: Array) -> None:
         """Multiply all sums except the total: `out` by `factor`, and the bounds by `upwards`, the
         factor rounded upwards.
         """
         self.out *= factor
-        for kind in self._kinds:
-            kind.scale(upwards)
+        for kind in (self.weights, self.shared, self.separate, self.small):
+            if kind is not NOTHING:
+                kind.scale(upwards)
         if isinstance(self.spread, np.ndarray):
             self.spread *= upwards
 
@@ -123,16 +123,17 @@ class Sums:
         """Add the sums over other keys."""
         self.total += other.total
         self.out += other.out
-        for kind, other_kind in zip(self._kinds, other._kinds, strict=True):
-            kind.add(other_kind)
+        self.weights.add(other.weights)
+        self.shared.add(other.shared)
+        self.separate.add(other.separate)
+        self.small.add(other.small)
         if isinstance(self.spread, np.ndarray):
             self.spread += other.spread
         if self.large is not None and other.large is not None:
             self.large += other.large
 
 
-@dataclass(frozen=True)
-class Totals:
+class Totals(NamedTuple):
     """The sums of the forward pass of a tile of rows (queries), before its error is bounded. The
     module's docstring defines the letters.
 
@@ -171,7 +172,7 @@ class Unshared(NamedTuple):
     column: Array
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Rows:
     """The forward pass of a tile of rows (queries) with its error. Columns have the shape (rows,
     1), matrices (rows, d_v). The module's docstring defines the letters.
@@ -277,26 +278,21 @@ def _costs_of_few(t: Terms, usual: _Costs, a: Sums, centre: Bound, large: NDArra
     """Return the costs if K keys are large, in rows where they are below the usual costs. K + 1
     takes the place of n, and at most K + 1 rescalings have an exponential.
     """
-    all_additions = (large + 1) * t.addition
-    subset_cost = np.where(all_additions < 1, all_additions / (1 - all_additions), np.inf) * (1 + 4 * t.addition) / 2
-    savings = [
-        exponential.rescale - np.minimum(exponential.rescale, (large + 1) * exponential.rescaling)
-        for exponential in (t.shared, t.separate)
-    ]
+    once = (large + 1) * t.addition
+    many = np.where(once < 1, once / (1 - once), np.inf) * (1 + 4 * t.addition) / 2
+    saved = [of.rescale - np.minimum(of.rescale, (large + 1) * of.rescaling) for of in (t.shared, t.separate)]
     exponents = usual.shared + usual.separate + t.rescaled + t.normalise + t.weights + t.product
     everything = np.exp(exponents) * (1 + t.sum.positive)
-    small_weights = 8 * everything * a.small.count
-    is_cheaper = t.sum.positive - 2 * t.addition - 2 * subset_cost + savings[0] + savings[1] > small_weights
-    small_distances = 5 * everything * (a.small.distance + centre * a.small.count) + small_weights * (
-        a.weights.distance + centre
-    )
+    small = 8 * everything * a.small.total
+    use = t.sum.positive - 2 * t.addition - 2 * many + saved[0] + saved[1] > small
+    far = 5 * everything * (a.small.distance + centre * a.small.total) + small * (a.weights.distance + centre)
     return _Costs(
-        np.where(is_cheaper, usual.shared - savings[0], usual.shared),
-        np.where(is_cheaper, usual.separate - savings[1], usual.separate),
-        np.where(is_cheaper, 2 * t.addition + subset_cost, usual.terms),
-        np.where(is_cheaper, subset_cost, usual.result),
-        np.where(is_cheaper, small_weights, 0.0),
-        np.where(is_cheaper, small_distances, 0.0),
+        np.where(use, usual.shared - saved[0], usual.shared),
+        np.where(use, usual.separate - saved[1], usual.separate),
+        np.where(use, 2 * t.addition + many, usual.terms),
+        np.where(use, many, usual.result),
+        np.where(use, small, 0.0),
+        np.where(use, far, 0.0),
     )
 
 
@@ -323,22 +319,22 @@ class _Sizes(NamedTuple):
     absolute: Bound
 
 
-def _sizes(problem: AttentionProblem, totals: Totals, inflation: float) -> _Sizes:
+def _sizes(problem: AttentionProblem, found: Totals, inflation: float) -> _Sizes:
     """Return the upper bounds of sizes; each |v| is at most |v − c| + |c|."""
-    a, t, centre, readable = totals.sums, problem.terms, np.abs(problem.centre), totals.readable
+    a, t, centre, readable = found.sums, problem.terms, np.abs(problem.centre), found.readable
     size = a.weights.distance
-    grown, drift = a.shared.distance, a.separate.distance + centre * a.separate.count if t.separate.slope else 0.0
+    grown, drift = a.shared.distance, a.separate.distance + centre * a.separate.total if t.separate.slope else 0.0
     if has_centre := not isinstance(problem.centre, float):
         readable, size = readable + problem.n_k * centre, size + centre
-    oracle_error = (inflation - 1) * size
-    out = np.abs(a.out) + oracle_error
-    distance = np.abs(a.out - problem.centre) + oracle_error if has_centre else out
+    unseen = (inflation - 1) * size
+    out = np.abs(a.out) + unseen
+    distance = np.abs(a.out - problem.centre) + unseen if has_centre else out
     absolute = t.weight_underflow * readable
     if problem.v.rad is not None:
         distance, absolute = distance + a.spread, a.spread + absolute
-    size = size + grown + centre * a.shared.count if has_centre else size + grown
-    maximum, lse = totals.maximum + totals.growth, np.abs(totals.lse) + totals.growth
-    one = 1 + a.shared.count
+    size = size + grown + centre * a.shared.total if has_centre else size + grown
+    maximum, lse = found.maximum + found.growth, np.abs(found.lse) + found.growth
+    one = 1 + a.shared.total
     return _Sizes(maximum, lse, readable, one, np.asarray(size), drift, out, distance, absolute + t.sum_underflow)
 
 
@@ -365,25 +361,25 @@ class _Quotient(NamedTuple):
     grown: Array
 
     @staticmethod
-    def of(problem: AttentionProblem, totals: Totals) -> "_Quotient":
+    def of(problem: AttentionProblem, found: Totals) -> "_Quotient":
         """Return the quotient of two sums over all keys, with its bounds."""
-        t, a, inflation = problem.terms, totals.sums, 1 + 8 * gamma(problem.n_k + 8, ROUNDOFF)
-        sizes = _sizes(problem, totals, inflation)
+        t, a, inflation = problem.terms, found.sums, 1 + 8 * gamma(problem.n_k + 8, ROUNDOFF)
+        sizes = _sizes(problem, found, inflation)
         costs = _costs(t, sizes.maximum, sizes.lse)
         if a.large is not None:
             costs = _costs_of_few(t, costs, a, np.abs(problem.centre), a.large)
         h = costs.shared
-        row_exponent = costs.separate + t.rescaled + t.summed_weights + h
-        of_row = np.asarray(np.exp(row_exponent))
-        lam = of_row * (a.shared.count + a.separate.count) + expm1_upwards(row_exponent + costs.terms + costs.result)
-        lam = lam + 4 * problem.n_k * t.weight_underflow * totals.above
+        both = costs.separate + t.rescaled + t.summed_weights + h
+        of_row = np.asarray(np.exp(both))
+        lam = of_row * (a.shared.total + a.separate.total) + expm1_upwards(both + costs.terms + costs.result)
+        lam = lam + 4 * problem.n_k * t.weight_underflow * found.above
         if a.large is not None:
             lam = lam + costs.small
         lam = np.asarray(lam * inflation)
-        grown = np.exp(h) * (a.shared.distance + sizes.distance * a.shared.count)
+        grown = np.exp(h) * (a.shared.distance + sizes.distance * a.shared.total)
         grown = grown + expm1_upwards(h) * (a.weights.distance + sizes.distance)
         room = np.where(lam < 1.0, 1.0 - lam, np.nan)
-        return _Quotient(problem, totals, inflation, sizes, costs, of_row, lam, room, grown)
+        return _Quotient(problem, found, inflation, sizes, costs, of_row, lam, room, grown)
 
     def parts(self, of: Terms, row: _Costs, separate: Bound, drift: Bound) -> _Parts:
         """Return the errors that the sums do not share, under the given rounding terms."""
@@ -434,32 +430,30 @@ class _Quotient(NamedTuple):
         return Unshared(live(key, fully_masked), live(row, fully_masked), live(column, fully_masked))
 
 
-def bounded(problem: AttentionProblem, totals: Totals, delta: bool) -> Rows:
+def bounded(problem: AttentionProblem, found: Totals, delta: bool) -> Rows:
     """Return the forward pass with the error bound of this module. If `delta` is true, the parts
     that bound δ are returned too.
     """
-    quotient, fully_masked, own_unshared = _Quotient.of(problem, totals), totals.dead, None
+    quotient, dead, own = _Quotient.of(problem, found), found.dead, None
     sizes = quotient.sizes
-    error_parts = quotient.parts(problem.terms, quotient.costs, totals.sums.separate.count, sizes.drift)
+    parts = quotient.parts(problem.terms, quotient.costs, found.sums.separate.total, sizes.drift)
     if delta and problem.delta != "output":
-        own_unshared = quotient.unshared(
-            quotient.parts(problem.own, _costs(problem.own, sizes.maximum, sizes.lse), 0.0, 0.0)
-        )
-    lost_rows, overflow = quotient.overflows()
+        own = quotient.unshared(quotient.parts(problem.own, _costs(problem.own, sizes.maximum, sizes.lse), 0.0, 0.0))
+    lost, overflow = quotient.overflows()
     return Rows(
-        lse=live(totals.lse, fully_masked),
-        dead=fully_masked,
-        lost=live(lost_rows, fully_masked, False),
-        out=live(totals.sums.out, fully_masked),
-        error=live(quotient.error(error_parts, overflow), fully_masked),
-        unshared=quotient.unshared(error_parts) if delta else None,
-        own_unshared=own_unshared,
-        distance=live(sizes.distance, fully_masked),
-        shared=live(quotient.costs.shared, fully_masked),
+        lse=live(found.lse, dead),
+        dead=dead,
+        lost=live(lost, dead, False),
+        out=live(found.sums.out, dead),
+        error=live(quotient.error(parts, overflow), dead),
+        unshared=quotient.unshared(parts) if delta else None,
+        own_unshared=own,
+        distance=live(sizes.distance, dead),
+        shared=live(quotient.costs.shared, dead),
         lam=quotient.lam,
-        room=live(quotient.room, fully_masked, 1.0),
+        room=live(quotient.room, dead, 1.0),
         readable=sizes.readable,
-        sums=totals.sums,
+        sums=found.sums,
         sizes=(sizes.maximum, sizes.lse),
         terms=problem.terms,
     )

@@ -7,7 +7,7 @@ a NaN to the rows to which its key is visible.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -32,18 +32,28 @@ MEDIAN_OF = 64
 """The largest number of rows from which a median is taken."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Operand:
     """An input ball (value ± radius), made safe to multiply.
 
     Where the input is not finite, `raw` is NaN, `value` is 0 and `unknown` is 1. `unknown` is None
-    if all entries are finite. `rad` is None if it is 0 everywhere.
+    if all entries are finite. `rad` is None if it is 0 everywhere. `reach` is an upper bound of |x|
+    for every number x in the interval value ± rad. `shape` has batch axes, rows and columns.
     """
 
     raw: Array
     value: Array
     rad: Array | None = None
     unknown: Array | None = None
+    reach: Array = field(init=False)
+    shape: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shape = self.value.shape
+        self.reach = np.abs(self.value)
+        if self.rad is not None:
+            with np.errstate(over="ignore"):
+                self.reach += self.rad
 
     def __getitem__(self, index: Any) -> "Operand":
         """Return the operand of some of the batches."""
@@ -51,16 +61,6 @@ class Operand:
             return self
         rad, unknown = (None if x is None else _unless_zero(x[index]) for x in (self.rad, self.unknown))
         return Operand(self.raw[index], self.value[index], rad, unknown)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The sizes of the batch axes, the rows and the columns."""
-        return self.value.shape
-
-    @cached_property
-    def reach(self) -> Array:
-        """An upper bound of |x| for every number x in the interval value ± rad."""
-        return np.abs(self.value) if self.rad is None else np.abs(self.value) + self.rad
 
     @cached_property
     def length(self) -> Array:
@@ -70,6 +70,14 @@ class Operand:
         d = self.shape[-1]
         norms: Array = np.sqrt(np.einsum("...d,...d->...", self.reach, self.reach)) + d**0.5 * 2.0**-511
         return norms * (1 + gamma(d + 4, ROUNDOFF))
+
+
+class Inputs(NamedTuple):
+    """The queries, keys and values of attention."""
+
+    q: Operand
+    k: Operand
+    v: Operand
 
 
 def operand(x: Array, rad: Array | None = None) -> Operand:
@@ -174,12 +182,12 @@ class AttentionProblem(NamedTuple):
     @property
     def n_q(self) -> int:
         """The number of query rows."""
-        return int(self.q.shape[-2])
+        return self.q.shape[-2]
 
     @property
     def n_k(self) -> int:
         """The number of keys."""
-        return int(self.k.shape[-2])
+        return self.k.shape[-2]
 
     def tile(self, number: int, block: Block) -> Array:
         """Return uninitialised memory for one of the five arrays of a tile."""
@@ -187,11 +195,16 @@ class AttentionProblem(NamedTuple):
         return tile
 
     @property
+    def has_kernel(self) -> bool:
+        """Whether the terms count the errors of a kernel, and not the oracle's alone."""
+        return self.terms is not self.own
+
+    @property
     def bias_first(self) -> bool:
         """Whether a kernel may begin the sum of a score with the bias, or the sum of its tangent
         with the bias's tangent. The oracle itself does not.
         """
-        return self.features is not None and self.features.bias_first and self.terms != self.own
+        return self.features is not None and self.features.bias_first and self.has_kernel
 
     def rounded_beyond(self, x: Operand) -> bool:
         """Return whether an operand may overflow when a kernel rounds it before a product. Then a
@@ -259,16 +272,19 @@ def growth(problem: AttentionProblem, block: Block, x: Logits, slope: float) -> 
     scaled k by η‖q‖₁.  τ is 0 at masked keys, because masked scores that overflow should do no
     harm. `levelled` changes τ in level rows.
     """
-    q, k = block.q, block.k
-    if not problem.elementwise:
-        tau = _row_growth(problem, block, 0.0 if problem.features is not None else slope)
-        return (
-            tau
-            if problem.features is None
-            else passed(x, problem.features, problem.terms, tau, slope, problem.ranges, problem.scale)
-        )
-    t, c, of_logit = problem.terms, abs(problem.scale), slope
-    slope = 0.0 if problem.features is not None else slope
+    features, of_score = problem.features, slope if problem.features is None else 0.0
+    tau = _entry_growth(problem, block, x, of_score) if problem.elementwise else _row_growth(problem, block, of_score)
+    if features is not None:
+        tau = passed(x, features, problem.terms, tau, problem.ranges, problem.scale)
+        tau = tau + slope * (x.size + tau)
+    if problem.elementwise and block.allowed is not None:
+        np.copyto(tau, 0.0, where=~block.allowed)
+    return tau
+
+
+def _entry_growth(problem: AttentionProblem, block: Block, x: Logits, slope: float) -> Array:
+    """`growth` of each entry before the steps of the features, where masked entries are not 0 yet."""
+    (q, k), t, c = (block.q, block.k), problem.terms, abs(problem.scale)
     tau = q.reach @ k.reach.swapaxes(-1, -2)
     overflow = _overflows(problem, q, k, tau)
     tau *= c  # apart, as c times the exponents may underflow
@@ -286,13 +302,9 @@ def growth(problem: AttentionProblem, block: Block, x: Logits, slope: float) -> 
         tau += radius_factor * (q.reach @ k.rad.swapaxes(-1, -2))
     if overflow is not None:
         tau[overflow] = np.inf
-    if problem.features is not None:
-        if problem.bias_first and x.biased is not None:
-            tau += t.dot.positive * x.biased
-        tau = passed(x, problem.features, t, tau, of_logit, problem.ranges, problem.scale)
-    if block.allowed is not None:
-        np.copyto(tau, 0.0, where=~block.allowed)
-    return tau
+    if problem.bias_first and x.biased is not None:
+        tau += t.dot.positive * x.biased
+    return np.asarray(tau)
 
 
 def levelled(problem: AttentionProblem, rows: slice, tau: Array) -> Array:

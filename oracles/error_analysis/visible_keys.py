@@ -2,8 +2,8 @@
 keys.
 """
 
-from dataclasses import dataclass, replace
 from types import EllipsisType
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,7 @@ from oracles.error_analysis.grouped_heads import Shared
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Visible:
+class Visible(NamedTuple):
     """Key j is visible to row i where `mask` (…, n_q, n_k) is true or None, and low ≤ j −
     positions[i] ≤ high.
 
@@ -38,7 +37,7 @@ class Visible:
         if batch is ...:
             return self
         positions = self.positions if self.positions.ndim == 1 else self.positions[batch]
-        return replace(self, mask=None if self.mask is None else self.mask.at(batch), positions=positions)
+        return self._replace(mask=None if self.mask is None else self.mask.at(batch), positions=positions)
 
     def keys(self, rows: slice, n_k: int) -> range:
         """Return the keys from the first to the last that the limits `low` and `high` make visible

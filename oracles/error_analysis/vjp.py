@@ -80,10 +80,12 @@ class Gradient:
     @staticmethod
     def zeros(*shape: int) -> "Gradient":
         """Return zeros of a shape."""
-        return Gradient(*(np.zeros(shape) for _ in range(3)))
+        return Gradient(np.zeros(shape), np.zeros(shape), np.zeros(shape))
 
     def at(self, rows: slice) -> "Gradient":
         """Return a view of some rows."""
+        if (rows.start, rows.stop) == (0, self.value.shape[-2]):
+            return self
         return Gradient(*(x[..., rows, :] for x in (self.value, self.error, self.size)))
 
 
@@ -95,8 +97,7 @@ class Gradients(NamedTuple):
     dv: Gradient
 
 
-@dataclass(frozen=True)
-class _Pass:
+class _Pass(NamedTuple):
     """A backward pass: the problem, the cotangents, and the sums to which tiles are added.
 
     g                   the cotangent of the output
@@ -140,24 +141,25 @@ def gradients(
     and of the sinks are added to `finer` in this order.
     """
     backward = _begun(problem, g, of_lse, finer)
-    problem, results = backward.p, backward.gradients
+    problem, found = backward.p, backward.gradients
     for rows in problem.row_tiles():
-        row_tile = _rows(backward, rows)
+        here = _rows(backward, rows)
         if problem.elementwise:
-            _lose_overflowing_rows(backward, row_tile)
-        mean_key, mean_error = (np.zeros(results.dq.at(rows).value.shape) for _ in range(2))
+            _lose_overflowing_rows(backward, here)
+        mean: Array | float = 0.0
+        slack: Array | float = 0.0
         for block in problem.blocks(rows):
-            tile = grad_scores(problem, block, row_tile.forward, row_tile.shift, row_tile.g, backward.of_bias)
-            of_keys = _add_block(backward, block, row_tile.g, tile)
+            tile = grad_scores(problem, block, here.forward, here.shift, here.g, backward.of_bias)
+            of_keys = _add_block(backward, block, here.g, tile)
             if problem.elementwise:
-                mean_key += (tile.p if tile.h is None else tile.p * tile.h) @ block.k.value
-                mean_error = mean_error + 8 * gamma(problem.n_k + 8, ROUNDOFF) * of_keys
+                mean = mean + (tile.p if tile.h is None else tile.p * tile.h) @ block.k.value
+                slack = slack + 8 * gamma(problem.n_k + 8, ROUNDOFF) * of_keys
         if problem.elementwise:
-            _add_common_error(problem, results.dq.at(rows), row_tile, np.abs(mean_key) + mean_error)
+            _add_common_error(problem, found.dq.at(rows), here, np.abs(mean) + slack)
         if dead_rows_are_unchecked:
-            results.dq.value[..., rows, :] = live(results.dq.value[..., rows, :], row_tile.forward.dead, np.nan)
+            found.dq.value[..., rows, :] = live(found.dq.value[..., rows, :], here.forward.dead, np.nan)
     _finish(backward)
-    return results
+    return found
 
 
 def _begun(problem: AttentionProblem, g: Operand, of_lse: Array | None, finer: Sequence[Gathered]) -> _Pass:
@@ -190,15 +192,15 @@ def _rows(backward: _Pass, rows: slice) -> _Rows:
 def _lose_overflowing_rows(backward: _Pass, here: _Rows) -> None:
     """Set the errors to ∞ in all results that depend on a row that may overflow."""
     problem, forward, of_bias = backward.p, here.forward, backward.of_bias
-    in_range = np.isfinite(forward.sums.shared.count) & (problem.n_k * (1 + 2.0**-6) <= problem.ranges.sums)
-    overflowing = live(~in_range, forward.dead, False)
+    known = np.isfinite(forward.sums.shared.total) & (problem.n_k * (1 + 2.0**-6) <= problem.ranges.sums)
+    lost = live(~known, forward.dead, False)
     if backward.of_sink is not None:  # exp(sink − m) may overflow, and all weights be lost
-        overflowing = overflowing | forward.lost
-    backward.gradients.dv.error[overflowing.any(axis=(-2, -1))] = np.inf
-    overflowing = overflowing | np.isinf(here.shift.error)
-    backward.gradients.dk.error[overflowing.any(axis=(-2, -1))] = np.inf
-    if of_bias is not None and overflowing.any():
-        unknown = np.broadcast_to(np.where(overflowing, np.inf, 0.0), (*overflowing.shape[:-1], problem.n_k))
+        lost = lost | forward.lost
+    backward.gradients.dv.error[lost.any(axis=(-2, -1))] = np.inf
+    lost = lost | np.isinf(here.shift.error)
+    backward.gradients.dk.error[lost.any(axis=(-2, -1))] = np.inf
+    if of_bias is not None and lost.any():
+        unknown = np.broadcast_to(np.where(lost, np.inf, 0.0), (*lost.shape[:-1], problem.n_k))
         of_bias.add(here.rows, slice(0, problem.n_k), np.broadcast_to(0.0, unknown.shape), unknown)
 
 
@@ -229,7 +231,7 @@ def _add_block(backward: _Pass, block: Block, g: Operand, tile: Tile) -> Array:
     return of_keys
 
 
-def _add_common_error(problem: AttentionProblem, dq: Gradient, here: _Rows, mean: Array) -> None:
+def _add_common_error(problem: AttentionProblem, dq: Gradient, here: _Rows, mean: Array | float) -> None:
     """Add to some rows of dq the error that is common to a row. `mean` is an upper bound of |Σ_j
     p_j k_j|.
     """
@@ -252,8 +254,8 @@ def _finish(backward: _Pass) -> None:
         np.copyto(dk.value, np.nan, where=(problem.level & (problem.q.unknown > 0)).any(axis=-2, keepdims=True))
     dq.value *= problem.scale
     dk.value *= problem.scale
-    for x, sum_error in ((dq, t.keys_sum), (dk, t.queries_sum), (dv, t.queries_sum)):
-        x.error += sum_error.result * (np.where(np.isnan(x.value), 0.0, np.abs(x.value)) + x.error)
+    for x, of in ((dq, t.keys_sum), (dk, t.queries_sum), (dv, t.queries_sum)):
+        x.error += of.result * (np.fmax(np.abs(x.value), 0.0) + x.error)  # fmax takes NaN for 0
     dk.error += backward.heads_dk.rounded(
         t, dk.error, c, min(problem.ranges.output, problem.ranges.scaled * min(1.0, c))
     )

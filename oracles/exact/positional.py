@@ -63,14 +63,7 @@ def add(x: Array, y: Array, *, precision: int = PRECISION) -> tuple[Ball, ...]:
 
 
 def rope(
-    x: Array,
-    cos_sin: CosSin,
-    back: bool,
-    channels: int,
-    most: int,
-    *,
-    conventions: Conventions,
-    precision: int = PRECISION,
+    x: Array, cos_sin: CosSin, back: bool, channels: int, most: int, *, conventions: Conventions
 ) -> tuple[Ball, ...]:
     """Return x with every pair of its first `channels` channels rotated by its angle, or rotated
     back; x is (…, rows, head_dim).
@@ -84,7 +77,7 @@ def rope(
         cos, sin = ([[row[function][i] for i in pair] for row in table] for function in range(2))
         return _turned(x, cos, sin, back, conventions)
 
-    return _settled(entries, x.shape, precision, most)
+    return _settled(entries, x.shape, PRECISION, most)
 
 
 def tables(cos_sin: CosSin, length: int, pairs: int, most: int, *, precision: int = PRECISION) -> tuple[Ball, ...]:

@@ -11,7 +11,6 @@ In `rope` both channels of a pair have one angle; in `apply_rotary` each has its
 to the last channel of an odd head_dim.
 """
 
-from dataclasses import replace
 from numbers import Real
 from typing import Any, Unpack
 
@@ -121,21 +120,19 @@ def _checked(x: Any, options: RotationOptions) -> Rotation:
 
 def _rope(rotation: Rotation, start: Any, options: RotationOptions) -> Enclosure:
     """Return the rotation by the angles of positions."""
-    place, farthest, same_in_batch = _placed(rotation.x.shape[:-1], start, options)
+    place, farthest, alike = _placed(rotation.x.shape[:-1], start, options)
     channels = rotation.channels
-    caller_choices = RotatedBy(options["inv_freq"], options["attention_factor"], options["sections"])
+    by = RotatedBy(options["inv_freq"], options["attention_factor"], options["sections"])
     pairs = -(-channels // 2) if rotation.x.size else 0
-    pair_angles = angles(place, farthest, pairs, channels, answer(options), caller_choices)
+    found = angles(place, farthest, pairs, channels, answer(options), by)
     halves = Lanes(slice(0, channels // 2), slice(0, channels // 2), slice(channels // 2, None))
-    rotation = replace(rotation, alike=same_in_batch, gain=_largest(options["attention_factor"]))
+    rotation = rotation._replace(alike=alike, gain=_largest(options["attention_factor"]))
 
     def arb() -> Balls:
         rows, back, conventions = rotation.rows, rotation.back, rotation.conventions
-        return arb_positional.rope(rows, pair_angles.exactly, back, channels, pair_angles.most, conventions=conventions)
+        return arb_positional.rope(rows, found.exactly, back, channels, found.most, conventions=conventions)
 
-    return rotation.enclosed(
-        lambda rows: pair_angles.tables(rows, rotation.arithmetic), halves, arb, pair_angles.inexact
-    )
+    return rotation.enclosed(lambda rows: found.tables(rows, rotation.arithmetic), halves, arb, found.inexact)
 
 
 def _placed(rows: tuple[int, ...], start: Any, options: RotationOptions) -> tuple[Place, int, bool]:

@@ -92,7 +92,10 @@ def rotary_frequencies(
     """
     require_method(method)
     model, named = formats.resolve(arithmetic), resolve_conventions(conventions)
-    bent = _checked(kind, head_dim, base, rotary_dim, seq_len, named, parameters)
+    _require_kind(kind, parameters)
+    channels = _channels(kind, head_dim, rotary_dim)
+    length = None if seq_len is None else arrays.natural(seq_len, "seq_len")
+    bent = KINDS[kind](Shape(channels, positive(base, "base"), length, named), **parameters)
     precision = bent.decided()
 
     def values() -> Balls:
@@ -108,17 +111,9 @@ def rotary_frequencies(
     return inv_freq, attention_factor
 
 
-def _checked(
-    kind: Any,
-    head_dim: Any,
-    base: Any,
-    rotary_dim: Any,
-    seq_len: Any,
-    conventions: Conventions,
-    parameters: dict[str, Any],
-) -> Default:
-    """Return the kind with its parameters.  Raises ValueError and TypeError for parameters that do
-    not fit.
+def _require_kind(kind: Any, parameters: dict[str, Any]) -> None:
+    """Raise TypeError or ValueError unless it is a kind, and has these parameters and no others
+    without a default.
     """
     if not isinstance(kind, str):
         raise TypeError(f"kind has type {type(kind).__name__}, but should be one of {', '.join(map(repr, KINDS))}.")
@@ -132,6 +127,10 @@ def _checked(
     for name, default in own.items():
         if name not in parameters and default is MISSING:
             raise ValueError(f"{name} is missing, but is a parameter of {kind!r} without a default.")
+
+
+def _channels(kind: str, head_dim: Any, rotary_dim: Any) -> int:
+    """How many channels rotate.  Raises TypeError and ValueError for a number that does not fit."""
     width = arrays.natural(head_dim, "head_dim", most=WIDEST)
     name, given = ("head_dim", head_dim) if rotary_dim is None else ("rotary_dim", rotary_dim)
     channels = arrays.natural(given, name, most=width)
@@ -141,8 +140,7 @@ def _checked(
         raise ValueError(
             f"rotary_dim={channels}, but should be head_dim={width}: the pairs of 'proportional' are those of the head."
         )
-    length = None if seq_len is None else arrays.natural(seq_len, "seq_len")
-    return KINDS[kind](Shape(channels, positive(base, "base"), length, conventions), **parameters)
+    return channels
 
 
 def _evaluated(bent: Default) -> list[tuple[list[arb], Bools]]:

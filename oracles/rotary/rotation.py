@@ -3,7 +3,6 @@ error in float64 and in a kernel.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -32,8 +31,7 @@ class Lanes(NamedTuple):
     last: slice
 
 
-@dataclass(frozen=True)
-class Factor:
+class Factor(NamedTuple):
     """A table of cosines or sines, as a factor of x. |x|·width bounds the error from the table's
     own radius and from roundings. |x|·reach bounds the size of the product.
     """
@@ -47,8 +45,7 @@ class Factor:
         return Factor(self.mid[..., lanes], self.width[..., lanes], self.reach[..., lanes])
 
 
-@dataclass(frozen=True)
-class Rotation:
+class Rotation(NamedTuple):
     """The validated arguments of a rotation: the array x that is rotated, forward or back.
 
     A kernel may multiply x by a factor before or after it rotates it, instead of the tables. `gain`
@@ -73,7 +70,7 @@ class Rotation:
         found = arrays.float_array(grad_out, "grad_out", arithmetic=self.arithmetic)
         if found.shape != self.x.shape:
             raise ValueError(f"grad_out has shape {found.shape}, but should be {self.x.shape}, that of x.")
-        return replace(self, x=found, back=True)
+        return self._replace(x=found, back=True)
 
     @property
     def rows(self) -> Array:
@@ -128,24 +125,58 @@ class Rotation:
             rad[:, channels][lost] = np.inf
 
     def _turned(self, x: Array, cos: Factor, sin: Factor, of_table: Lanes) -> Iterator[tuple[slice, Ball]]:
-        lanes, model, gain = self.lanes, self.arithmetic, self.gain
+        lanes, model = self.lanes, self.arithmetic
         a, b = x[:, lanes.first], x[:, lanes.second]
         cos_a, cos_b, sin_a, sin_b = (t.at(of) for t in (cos, sin) for of in of_table[:2])
         if self.back:
-            yield lanes.first, _sum_of_products(a, cos_a, b, sin_b, np.add, model, gain)
-            yield lanes.second, _sum_of_products(b, cos_b, a, sin_a, np.subtract, model, gain)
+            yield lanes.first, self._sum_of_products((a, cos_a), (b, sin_b), np.add)
+            yield lanes.second, self._sum_of_products((b, cos_b), (a, sin_a), np.subtract)
         else:
-            yield lanes.first, _sum_of_products(a, cos_a, b, sin_a, np.subtract, model, gain)
-            yield lanes.second, _sum_of_products(b, cos_b, a, sin_b, np.add, model, gain)
+            yield lanes.first, self._sum_of_products((a, cos_a), (b, sin_a), np.subtract)
+            yield lanes.second, self._sum_of_products((b, cos_b), (a, sin_b), np.add)
         if self.channels < x.shape[-1]:
             yield slice(self.channels, None), _passed(x[:, self.channels :], model)
         if self.channels % 2:
             left = x[:, lanes.last]
             if self.conventions.odd_lane == "literal":
                 last = of_table.last
-                yield lanes.last, _sum_of_products(left, cos.at(last), left, sin.at(last), np.add, model, gain)
+                yield lanes.last, self._sum_of_products((left, cos.at(last)), (left, sin.at(last)), np.add)
             else:
                 yield lanes.last, _passed(left, model)
+
+    def _sum_of_products(
+        self, first: tuple[Array, Factor], second: tuple[Array, Factor], combine: Callable[..., Array]
+    ) -> Ball:
+        """a·c ± b·s for the pairs (a, c) and (b, s), with three numbers that may underflow in the
+        kernel, and ∞ where one of them may overflow.
+
+        A kernel that flushes to zero may take each of a, b, c and s for 0 where it is below the
+        smallest normal number. `UNDERFLOW` covers the underflows of the products here and of the
+        radius itself; only zeros have none.
+
+        Where a kernel multiplies by a gain after it has rotated, it multiplies what has underflowed
+        until then.  The sum may also underflow where it is stored, and so may its product with the
+        gain; or a and b may underflow where they are multiplied before, which counts cos and sin
+        times.  So these are two numbers more, of the format whose steps are larger, times the gain
+        or the largest cosine.
+        """
+        (a, c), (b, s), arithmetic, gain = first, second, self.arithmetic, self.gain
+        size_a, size_b = np.abs(a), np.abs(b)
+        mid = combine(a * c.mid, b * s.mid)
+        rad, live = size_a * c.width + size_b * s.width, np.maximum(size_a, size_b) > 0
+        if arithmetic is None:
+            return Ball(mid, (rad + UNDERFLOW * live) * (1 + 2.0**-48))
+        target, table = arithmetic.elementwise, arithmetic.angle.table
+        step, coarsest = (
+            max(f.smallest_normal if arithmetic.flush_to_zero else f.smallest_subnormal for f in held)
+            for held in ([target], [target, table])
+        )
+        if arithmetic.flush_to_zero:
+            rad = rad + 2 * step * np.where(live, c.reach + s.reach + (size_a + size_b) * max(gain, 1.0), 0.0)
+        lost = 3 * step if gain == 1 else (3 * step + 2 * coarsest) * max(gain, _largest_cosine(arithmetic))
+        rad = (rad + (lost + UNDERFLOW) * live) * (1 + 2.0**-48)
+        rad = np.where(size_a * c.reach + size_b * s.reach + rad > target.largest, np.inf, rad)
+        return stored(Ball(mid, rad), target, arithmetic)
 
 
 def _passed(x: Array, arithmetic: Arithmetic | None) -> Ball:
@@ -172,40 +203,6 @@ def _factor(table: Ball, arithmetic: Arithmetic | None) -> Factor:
     reach = np.abs(table.mid) + table.rad
     roundings = gamma(2, ROUNDOFF) + (gamma(2, arithmetic.elementwise.unit_roundoff) if arithmetic else 0.0)
     return Factor(table.mid, table.rad + roundings * reach + 2.0**-1074 * (reach > 0), reach)
-
-
-def _sum_of_products(
-    a: Array, c: Factor, b: Array, s: Factor, combine: Callable[..., Array], arithmetic: Arithmetic | None, gain: float
-) -> Ball:
-    """Return the ball of a·c ± b·s. Three numbers may underflow in the kernel. The radius is ∞
-    where one of them may overflow.
-
-    A kernel that flushes to zero may replace each of a, b, c and s by 0 where it is below the
-    smallest normal number. `UNDERFLOW` covers the underflows of the products here and of the radius
-    itself; a product of zeros has no underflow.
-
-    A kernel that multiplies by a gain after it has rotated also multiplies what has underflowed
-    before. The sum may underflow where it is stored, and so may its product with the gain. If the
-    kernel multiplies before it rotates, a and b may underflow, and the cosine and the sine multiply
-    that. So two more underflows count, in the format with the larger steps, times the larger of the
-    gain and the largest cosine.
-    """
-    size_a, size_b = np.abs(a), np.abs(b)
-    mid = combine(a * c.mid, b * s.mid)
-    rad, live = size_a * c.width + size_b * s.width, np.maximum(size_a, size_b) > 0
-    if arithmetic is None:
-        return Ball(mid, (rad + UNDERFLOW * live) * (1 + 2.0**-48))
-    target, table = arithmetic.elementwise, arithmetic.angle.table
-    step, coarsest = (
-        max(f.smallest_normal if arithmetic.flush_to_zero else f.smallest_subnormal for f in held)
-        for held in ([target], [target, table])
-    )
-    if arithmetic.flush_to_zero:
-        rad = rad + 2 * step * np.where(live, c.reach + s.reach + (size_a + size_b) * max(gain, 1.0), 0.0)
-    lost = 3 * step if gain == 1 else (3 * step + 2 * coarsest) * max(gain, _largest_cosine(arithmetic))
-    rad = (rad + (lost + UNDERFLOW) * live) * (1 + 2.0**-48)
-    rad = np.where(size_a * c.reach + size_b * s.reach + rad > target.largest, np.inf, rad)
-    return stored(Ball(mid, rad), target, arithmetic)
 
 
 def checked(x: Any, options: AnswerOptions, channels: Callable[[int], int] = lambda dim: dim) -> Rotation:

@@ -2,7 +2,8 @@
 
 Docstrings, help and guide avoid phrases that a reader has to read twice: at most one in 1000 words
 of a folder.  The local names of a package have at least six letters on average, without the
-mathematics of its pages: single letters, `d` and a letter, and `SYMBOLS`.
+mathematics of its pages: single letters, `d` and a letter, and `SYMBOLS`.  Few functions have many
+parameters.
 """
 
 import argparse
@@ -22,6 +23,8 @@ ROOT = Path(spec.__file__).parents[1]
 PACKAGES = ("spec", "oracles", "properties", "attnspec")
 PER_THOUSAND_WORDS = 1
 LETTERS_OF_A_NAME = 6
+MANY_PARAMETERS = 6
+FUNCTIONS_WITH_MANY_PARAMETERS = 30
 
 PHRASES = (
     # The subject is missing, or stands behind its verb.
@@ -77,6 +80,14 @@ def local_names(tree: ast.Module) -> Iterator[str]:
     for name in dict.fromkeys(node for function in functions for node in ast.walk(function)):
         if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store) and not MATHEMATICS.fullmatch(name.id):
             yield name.id
+
+
+def number_of_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """How many parameters a function has; `self` and `cls` do not count."""
+    arguments = function.args
+    named = [x.arg for x in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    collected = [x for x in (arguments.vararg, arguments.kwarg) if x is not None]
+    return len(named) + len(collected) - (named[:1] in (["self"], ["cls"]))
 
 
 def guide() -> Iterator[Passage]:
@@ -158,3 +169,32 @@ def test_a_docstring_writes_each_mathematical_symbol(name: str) -> None:
 def test_a_hard_phrase_is_found_with_its_line() -> None:
     passage = Passage("page.md", 10, "A plain sentence.\nThe result is no\nview of an input, at last. None is a value.")
     assert hard_sentences([passage]) == ["page.md:11: is no view, at last: The result is no view of an input, at last"]
+
+
+def test_few_functions_have_many_parameters() -> None:
+    found = [
+        f"{place}:{node.lineno}: {node.name}"
+        for package in PACKAGES
+        for place, tree in modules(package)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and number_of_parameters(node) > MANY_PARAMETERS
+    ]
+    assert len(found) <= FUNCTIONS_WITH_MANY_PARAMETERS, (
+        f"{len(found)} functions have more than {MANY_PARAMETERS} parameters, but at most "
+        f"{FUNCTIONS_WITH_MANY_PARAMETERS} should. Gather parameters in a record:\n" + "\n".join(found)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("def f(): ...", 0),
+        ("def f(a, /, b, *, c=1): ...", 3),
+        ("async def f(self, a, *rest, **options): ...", 3),
+        ("def f(*self): ...", 1),
+    ],
+)
+def test_all_parameters_count_except_self(text: str, number: int) -> None:
+    (function,) = ast.parse(text).body
+    assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+    assert number_of_parameters(function) == number
