@@ -25,7 +25,7 @@ from properties.inspection.rotation import rotation, sentences_of_rotation
 from properties.inspection.score_form import score_form, sentences_of_scores
 from properties.inspection.shapes import Shape, shape_of
 
-__all__ = ["AROUND", "measured"]
+__all__ = ["AROUND", "measured", "sentences_at"]
 
 _MOST_CALLS = 60
 _MOST_SECONDS = 5.0  # for slow implementations: everyday sizes take less than one
@@ -120,6 +120,14 @@ def measured(
         else:
             break
     return found
+
+
+def sentences_at(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    """Return the sentences of the first instrument that has something to say at one shape, of those
+    that measure the operation at the shape of the given call.
+    """
+    own = (instrument for instrument, sizes in AROUND.get(probe.operation.name, ()) if not sizes)
+    return next((said for instrument in own if (said := _said(probe, instrument, shape))), ())
 
 
 def _said(probe: Probe, instrument: Instrument, shape: Shape) -> tuple[str, ...]:

@@ -1,25 +1,20 @@
 """The experiments that tell the values of a convention apart: one row for each call.
 
-An experiment is a call whose right result differs from one value of the convention to the next. Its
-arrays hold plain numbers, eighths from −1 to 1, which every number format stores.
+An experiment is a call whose right result differs from one value of the convention to the next.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Any
 
 import numpy as np
 
 from properties.contract.implementation import Implementation
-from properties.contract.operations import BATCH, Operation
-from properties.contract.parameters import Kind, Parameter
+from properties.contract.operation import Operation
 from properties.inspection.array import Array
+from properties.portraits.plain_calls import Options, Sizes, numbers, plain_call
 
-__all__ = ["EXPERIMENTS", "Experiment", "Sizes", "numbers"]
-
-Sizes = Mapping[str, int]
-"""Sizes by the names of axes and of size parameters."""
+__all__ = ["EXPERIMENTS", "Experiment"]
 
 
 @dataclass(frozen=True)
@@ -29,78 +24,23 @@ class Experiment:
     convention  a field of `Conventions`. "rope_pairing" means all three conventions of a rotation:
                 its pairs, its base and its scale
     options     the arguments that are not plain numbers, from the sizes of the call
-    sizes       the sizes of the call, where the implementation takes them
+    sizes       the wanted sizes of the call
     judged      the result that shows the value; "" for the first result
     operations  the operations for which the experiment is; () for all that have the convention and
                 the options
     """
 
     convention: str
-    options: Callable[[Sizes], Mapping[str, Any]] = lambda sizes: {}
+    options: Options = lambda sizes: {}
     sizes: Sizes = field(default_factory=dict)
     judged: str = ""
     operations: tuple[str, ...] = ()
 
     def arguments(self, operation: Operation, implementation: Implementation) -> tuple[Any, ...] | None:
-        """Return the arguments of the call, at the wanted sizes or the next that the implementation
-        takes. Return None if the operation or the implementation cannot make such a call.
-        """
+        """Return the arguments of the call; None if the operation or the implementation takes no such call."""
         if self.convention not in operation.conventions or (self.operations and operation.name not in self.operations):
             return None
-        for sizes in _sizes(self.sizes):
-            options = self.options(sizes)
-            if not options.keys() <= set(operation.parameters):
-                return None
-            if operation.is_played and implementation.lacks_of_caches(*options.keys() - {"steps"}):
-                return None
-            for rank in implementation.ranks(operation):
-                arguments = _call(operation, sizes, rank, options)
-                if implementation.takes(operation, arguments):
-                    return arguments
-        return None
-
-
-def numbers(shape: Sequence[int], seed: int = 0) -> Array:
-    """Return an array of eighths from −1 to 1, different for each seed."""
-    count = np.arange(np.prod(shape, dtype=int))
-    return ((count * 37 + count // 5 + 11 * seed) % 17 - 8).reshape(shape) / 8.0
-
-
-_PLAIN = {"n_q": 3, "n_k": 5, "seq_len": 3, "num_heads": 1, "kv_heads": 1, "rows": 5, "max_len": 5}
-_NARROW = {"head_dim": 8, "value_dim": 8, "model_dim": 8, "embed_dim": 8}
-_LONGER: tuple[Sizes, ...] = tuple(
-    {"n_q": n_q, "n_k": n_k, "seq_len": n_q} for n_q, n_k in ((4, 4), (16, 32), (64, 128), (128, 256), (128, 128))
-)
-_WIDER: tuple[Sizes, ...] = tuple({"head_dim": width, "value_dim": width} for width in (64, 128, 16, 8))
-_HEADS: tuple[Sizes, ...] = tuple({"num_heads": 8, "kv_heads": kv_heads} for kv_heads in (2, 8))
-
-
-def _sizes(wanted: Sizes) -> Iterator[Sizes]:
-    """The wanted sizes first, then sizes that kernels with fixed widths or blocks take."""
-    heads = _HEADS if "num_heads" in wanted else ()
-    for longer, wider, more in product(({}, *_LONGER), ({}, *_WIDER), ({}, *heads)):
-        yield {**_PLAIN, **_NARROW, **wanted, **longer, **wider, **more}
-
-
-def _call(operation: Operation, sizes: Sizes, rank: int, options: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The arguments of a call with plain numbers, except for the options."""
-    return tuple(
-        options[parameter.name] if parameter.name in options else _plain(parameter, sizes, rank, seed)
-        for seed, parameter in enumerate(operation.takes)
-    )
-
-
-def _plain(parameter: Parameter, sizes: Sizes, rank: int, seed: int) -> Any:
-    """What a call passes for a parameter that the experiment does not choose."""
-    if parameter.optional or parameter.kind is Kind.MASK:
-        return None
-    if parameter.kind is Kind.SIZE:
-        return sizes.get(parameter.name, 1)
-    known = {**sizes, "heads_width": sizes["num_heads"] * sizes["head_dim"]}
-    shape = [size for axis in parameter.axes for size in ([1] * rank if axis == BATCH else [known[axis]])]
-    if parameter.kind is Kind.TABLE:  # one number for each row, so that both channels of every pair have it
-        return np.repeat(numbers([*shape[:-1], 1], seed), shape[-1], -1)
-    return numbers(shape, seed)
+        return plain_call(operation, implementation, self.sizes, self.options)
 
 
 def _mask(sizes: Sizes) -> Array:

@@ -4,7 +4,8 @@ Each experiment of `EXPERIMENTS` is a call. Its results are compared with the ce
 each value of the convention. A value is found if the results agree with it, and with no other one.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,10 +26,9 @@ from properties.portraits.experiments import EXPERIMENTS, Experiment
 from properties.portraits.frequencies import rotations
 from properties.portraits.meanings import MEANINGS
 
-__all__ = ["Finding", "Observe", "infer"]
+__all__ = ["Calls", "Finding", "following", "infer"]
 
-Observe = Callable[[str, tuple[Any, ...], str], None]
-"""Is told of each call: the operation, the arguments and the memory layout."""
+_LENGTHS = ("num_heads", "kv_heads", "n_q", "n_k", "seq_len", "head_dim")
 
 _Candidate = dict[str, Any]
 """Values of one or more conventions."""
@@ -53,30 +53,95 @@ class Finding:
     arguments: tuple[Any, ...]
     bug: str = ""
 
+    @property
+    def call(self) -> str:
+        """The call in words: "attention with causal=True (n_q 3, n_k 5)"."""
+        operation = OPERATIONS[self.operation]
+        named = operation.named(self.arguments).items()
+        options = [
+            f"{name}={value!r}" if isinstance(value, bool | int | float | tuple | str) else f"a {name}"
+            for name, value in named
+            if value is not None and (name in operation.options or operation.is_mask(name))
+        ]
+        lengths = [f"{name} {size}" for name, size in operation.sizes(self.arguments).items() if name in _LENGTHS]
+        sizes = f" ({', '.join(lengths)})" if lengths else ""
+        return f"{self.operation}{' with ' if options else ''}{' and '.join(options)}{sizes}"
 
-def infer(implementation: Implementation, observe: Observe | None = None) -> tuple[Implementation, tuple[Finding, ...]]:
-    """Return the implementation with the conventions that its results show, and the findings.
 
-    A convention that no experiment shows keeps the declared value, and has no finding, or a finding
-    without values.
+def infer(
+    implementation: Implementation, operation: Operation, known: Mapping[str, Any], calls: "Calls"
+) -> tuple[Finding, ...]:
+    """Return one finding for each convention of an operation about which an experiment says something.
+
+    Known conventions are left out. A convention without a finding keeps the declared value.
     """
     findings: dict[str, Finding] = {}
-    for operation in (OPERATIONS[name] for name in OPERATIONS if name in implementation.operations):
-        for experiment in EXPERIMENTS:
-            if experiment.convention in findings and findings[experiment.convention].values:
-                continue
-            arguments = experiment.arguments(operation, implementation)
-            if arguments is None:
-                continue
-            finding = _finding(_Trial(implementation, operation, arguments, experiment, observe))
-            if finding is not None:
-                findings[experiment.convention] = finding
-                implementation = _following(implementation, finding.values)
-    return implementation, tuple(findings.values())
+    implementation = following(implementation, known)
+    for experiment in EXPERIMENTS:
+        settled = known.keys() | {name for finding in findings.values() for name in finding.values}
+        if experiment.convention in settled:
+            continue
+        arguments = experiment.arguments(operation, implementation)
+        if arguments is None:
+            continue
+        finding = _finding(_Trial(implementation, operation, arguments, experiment, calls))
+        if finding is not None:
+            findings[experiment.convention] = finding
+            implementation = following(implementation, finding.values)
+    return tuple(findings.values())
+
+
+def following(implementation: Implementation, values: Mapping[str, Any]) -> Implementation:
+    """Return the implementation, declared to follow these values of conventions."""
+    return replace(implementation, conventions=replace(implementation.resolved_conventions, **values))
+
+
+class Calls:
+    """Calls of an implementation. Each is made once, however often its results are needed.
+
+    `number` counts all calls. `seconds` are the times of those that `results` made.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Any] = {}
+        self.number = 0
+        self.seconds: list[float] = []
+
+    def count(self, operation: str, arguments: tuple[Any, ...], layout: str) -> None:
+        """Count one call: an observer of a `Caller`."""
+        self.number += 1
+
+    def results(
+        self, implementation: Implementation, operation: Operation, arguments: tuple[Any, ...]
+    ) -> tuple[Array, ...] | None:
+        """Return the results of a call; None if the implementation refuses it. Raises BrokenError for
+        results that are not results, and OutsideError and UngivenError if the call cannot be made.
+        """
+        polarity = implementation.resolved_conventions.mask_polarity
+        key = (operation.name, polarity, *(x.tobytes() if isinstance(x, np.ndarray) else x for x in arguments))
+        if key not in self._known:
+            self._known[key] = self._made(implementation, operation, arguments)
+        known = self._known[key]
+        if isinstance(known, Exception):
+            raise known
+        results: tuple[Array, ...] | None = known
+        return results
+
+    def _made(self, implementation: Implementation, operation: Operation, arguments: tuple[Any, ...]) -> Any:
+        caller = Caller(implementation, operation.name, self.count)
+        started = time.perf_counter()
+        try:
+            caller.watch(operation.name, arguments)
+        except RaisedError as error:
+            return None if isinstance(error.__cause__, implementation.refuses) else error
+        except (BrokenError, OutsideError, UngivenError) as error:
+            return error
+        self.seconds.append(time.perf_counter() - started)
+        return caller.calls[-1].outputs
 
 
 class _Trial:
-    """One experiment with one implementation: its results, called when they are needed."""
+    """One experiment with one implementation."""
 
     def __init__(
         self,
@@ -84,29 +149,14 @@ class _Trial:
         operation: Operation,
         arguments: tuple[Any, ...],
         experiment: Experiment,
-        observe: Observe | None,
+        calls: Calls,
     ) -> None:
         self.implementation, self.operation, self.arguments = implementation, operation, arguments
-        self.experiment, self._observe = experiment, observe
-        self._results: dict[str, tuple[Array, ...] | None] = {}
+        self.experiment, self._calls = experiment, calls
 
     def results(self, candidate: _Candidate) -> tuple[Array, ...] | None:
-        """The results of the call; None if the call is refused. Another polarity of masks is another
-        call. Raises BrokenError for results that are not results, and OutsideError and UngivenError
-        if the call cannot be made.
-        """
-        following = _following(self.implementation, candidate)
-        polarity = following.resolved_conventions.mask_polarity
-        if polarity not in self._results:
-            caller = Caller(following, self.operation.name, self._observe)
-            try:
-                caller.watch(self.operation.name, self.arguments)
-                self._results[polarity] = caller.calls[-1].outputs
-            except RaisedError as error:
-                if not isinstance(error.__cause__, self.implementation.refuses):
-                    raise
-                self._results[polarity] = None
-        return self._results[polarity]
+        """The results of the call under the values of a candidate, as `Calls.results`."""
+        return self._calls.results(following(self.implementation, candidate), self.operation, self.arguments)
 
     def candidates(self) -> Iterator[_Candidate]:
         """The values between which the experiment decides."""
@@ -125,7 +175,7 @@ class _Trial:
         if candidate.get("dead_rows") == "nan" and not any(np.isnan(result).any() for result in results or ()):
             return False  # gradients are not checked under this value, so they would agree with everything
         try:
-            expected = Caller(_following(self.implementation, candidate), self.operation.name).expected(
+            expected = Caller(following(self.implementation, candidate), self.operation.name).expected(
                 self.operation, self.arguments
             )
         except ValueError:  # the oracle refuses the call under this value
@@ -166,9 +216,8 @@ def _bug(trial: _Trial, values: _Candidate) -> str:
     """
     if not any(value != getattr(DEFAULT, name) for name, value in values.items()):
         return ""
-    following = _following(trial.implementation, values)
     try:
-        expected = Caller(following, trial.operation.name).expected(trial.operation, trial.arguments)
+        expected = Caller(following(trial.implementation, values), trial.operation.name).expected(trial.operation, trial.arguments)
     except ValueError:  # the value refuses the call
         return ""
     for bug in sorted(CATALOGUE.values(), key=lambda bug: not bug.citations):
@@ -179,9 +228,4 @@ def _bug(trial: _Trial, values: _Candidate) -> str:
             if trial.accepts(answer if isinstance(answer, tuple) else (answer,), expected):
                 return bug.id
     return ""
-
-
-def _following(implementation: Implementation, values: Mapping[str, Any]) -> Implementation:
-    """The implementation, declared to follow these values of conventions."""
-    return replace(implementation, conventions=replace(implementation.resolved_conventions, **values))
 

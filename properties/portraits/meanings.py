@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["MEANINGS"]
+__all__ = ["MEANINGS", "meaning"]
 
 MEANINGS: Mapping[str, Mapping[Any, str]] = {
     "scale_default": {
@@ -92,3 +92,12 @@ MEANINGS: Mapping[str, Mapping[Any, str]] = {
     },
 }
 """For each convention with named values the meaning of each value."""
+
+
+def meaning(convention: str, value: Any) -> str:
+    """Return what a value of a convention means, in a clause."""
+    if convention == "rope_base":
+        return f"frequencies fall by the base {value:g}: θ = rope_scale · {value:g}^(−2i/d)"
+    if convention == "rope_scale":
+        return f"frequencies have the factor {value:g}: θ = {value:g} · rope_base^(−2i/d)"
+    return MEANINGS[convention][value]

@@ -1,0 +1,105 @@
+"""Writes the adapter that declares what a portrait shows."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from textwrap import wrap
+
+from oracles import Conventions
+from properties.portraits.portrait import OperationPortrait, Portrait
+
+__all__ = ["adapter", "declaration"]
+
+_WIDTH = 100
+
+
+def adapter(portrait: Portrait, imports: str, kernel: Callable[[str], str]) -> str:
+    """Return the text of a module that declares the operations of a portrait, ready to verify.
+
+    `imports` is the statement that imports the user's functions. `kernel` returns the expression of
+    the function that offers an operation.
+    """
+    portraits = [each for each in portrait.operations if each.form is not None]
+    wrappers = [
+        each.form.code(kernel(each.operation)) for each in portraits if each.form and not each.form.is_direct
+    ]
+    libraries = sorted({statement for each in portraits if each.form for statement in each.form.imports})
+    return "\n".join(
+        [
+            f'"""The adapter of {portrait.name}: what `attnspec inspect` measured."""',
+            "",
+            *libraries,
+            *([""] if libraries else []),
+            imports,
+            "from attnspec.oracles import Conventions",
+            "from attnspec.properties import Implementation",
+            "",
+            "",
+            *(f"{wrapper}\n" for wrapper in wrappers),
+            declaration(portrait, kernel),
+        ]
+    )
+
+
+def declaration(portrait: Portrait, kernel: Callable[[str], str] = lambda operation: operation) -> str:
+    """Return the code that declares the operations of a portrait: one `Implementation`, or a list of
+    them if their operations are called in different ways.
+    """
+    groups: dict[tuple[tuple[str, str], ...], list[OperationPortrait]] = {}
+    for each in portrait.operations:
+        if each.form is not None:
+            fields_of_form = {**each.form.declarations, "arithmetic": repr(each.implementation.resolved_arithmetic.name)}
+            groups.setdefault(tuple(fields_of_form.items()), []).append(each)
+    texts = [
+        _implementation(portrait, dict(group), members, kernel, number if len(groups) > 1 else 0)
+        for number, (group, members) in enumerate(groups.items(), 1)
+    ]
+    names = ", ".join(f"adapter_{number}" for number in range(1, len(texts) + 1))
+    return "\n".join(texts) + (f"\nadapters = [{names}]\n" if len(texts) > 1 else "")
+
+
+def _implementation(
+    portrait: Portrait,
+    declarations: Mapping[str, str],
+    members: Sequence[OperationPortrait],
+    kernel: Callable[[str], str],
+    number: int,
+) -> str:
+    """The code of one `Implementation`."""
+    offered = [
+        f'        "{each.operation}": '
+        f"{kernel(each.operation) if each.form and each.form.is_direct else each.operation},"
+        for each in members
+    ]
+    suffix = f"_{number}" if number else ""
+    name = f"{portrait.name}, {number}" if number else portrait.name
+    return "\n".join(
+        [
+            f"adapter{suffix} = Implementation(",
+            f"    name={_quoted(repr(name))},",
+            "    operations={",
+            *offered,
+            "    },",
+            *(f"    {field_name}={_quoted(code)}," for field_name, code in declarations.items()),
+            *_conventions(portrait, members),
+            ")",
+            "",
+        ]
+    )
+
+
+def _conventions(portrait: Portrait, members: Sequence[OperationPortrait]) -> Iterator[str]:
+    """The lines that declare the conventions, with each question as a comment before its value."""
+    shown = {name: value for each in portrait.operations for name, value in each.conventions.items()}
+    questions = {question.convention: question for each in portrait.operations for question in each.questions}
+    if not questions:
+        return
+    yield "    conventions=Conventions("
+    for name in (field.name for field in fields(Conventions) if field.name in questions):
+        yield from (f"        # {line}" for line in wrap(questions[name].says, _WIDTH - 10))
+        yield f"        {name}={_quoted(repr(shown[name]))},"
+    yield "    ),"
+
+
+def _quoted(code: str) -> str:
+    """The code with double quotes, where it has no quotes inside."""
+    return code if '"' in code else code.replace("'", '"')

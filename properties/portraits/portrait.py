@@ -1,0 +1,246 @@
+"""The portrait of a kernel: what each operation computes, found out by calls.
+
+First the form of the call is found, then the arithmetic and the conventions, then the instruments
+read the kernel as it should be under these conventions. What they read otherwise is an anomaly.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from statistics import median
+from typing import Any
+
+from oracles import Arithmetic
+from oracles.conventions import DEFAULT
+from oracles.formats import PRESETS
+from properties.bugs import CATALOGUE
+from properties.contract.implementation import Implementation, implementation_of
+from properties.contract.operations import OPERATIONS, Operation
+from properties.inspection.forms import Form
+from properties.inspection.form_search import form_of
+from properties.portraits.inference import Calls, Finding, following, infer
+from properties.portraits.meanings import MEANINGS, meaning
+from properties.portraits.readings import anomalies
+
+__all__ = ["Fact", "OperationPortrait", "Portrait", "Question", "inspect"]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something that was measured: a subject, such as "causal", and a clause about it."""
+
+    subject: str
+    says: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """A value of a convention that is not the default: the kernel may follow it, or have a bug.
+
+    convention, value  the convention, and the value that was measured
+    says               the sentences of the question, with both answers
+    """
+
+    convention: str
+    value: Any
+    says: str
+
+
+@dataclass(frozen=True)
+class OperationPortrait:
+    """What one operation of a kernel computes.
+
+    operation        its name
+    implementation   the operation with the declarations that its results show
+    form             how its function is called; None if the adapter declares it
+    findings         what the experiments say about its conventions
+    anomalies        sentences on results that no convention explains. The kernel is wrong, or it
+                     follows a convention that attnspec does not know
+    unknown          sentences on what could not be determined, and why
+    calls            the number of calls
+    seconds          the median time of a call
+    """
+
+    operation: str
+    implementation: Implementation
+    form: Form | None
+    findings: tuple[Finding, ...]
+    anomalies: tuple[str, ...]
+    unknown: tuple[str, ...]
+    calls: int
+    seconds: float
+
+    @property
+    def conventions(self) -> dict[str, Any]:
+        """The values of the conventions that the results show."""
+        return {name: value for finding in self.findings for name, value in finding.values.items()}
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """What was measured, one fact for each convention."""
+        return tuple(Fact(name, meaning(name, value)) for name, value in self.conventions.items())
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """One question for each convention whose value is not the default."""
+        return tuple(
+            Question(name, value, _asked(name, value, finding.bug))
+            for finding in self.findings
+            for name, value in finding.values.items()
+            if value != getattr(DEFAULT, name)
+        )
+
+
+@dataclass(frozen=True)
+class Portrait:
+    """What the operations of a kernel compute. `seconds` is the time that the measurements took."""
+
+    name: str
+    operations: tuple[OperationPortrait, ...]
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether no operation has an anomaly."""
+        return not any(portrait.anomalies for portrait in self.operations)
+
+
+def inspect(kernel: Any, operation: str | None = None, until: float = inf) -> Portrait:
+    """Return the portrait of a kernel: a function with the name of its operation, a mapping, a module
+    or an object with functions that are named after operations, or an `Implementation`.
+
+    Without an `Implementation` nothing is expected of the kernel: attnspec tries how the functions
+    can be called, and which conventions they follow. `until` is a reading of time.monotonic.
+
+    Raises TypeError and ValueError for something that is not a kernel, and NoFormError, a
+    ValueError, for a function that cannot be called in any way that was tried.
+    """
+    started = time.perf_counter()
+    adapter = implementation_of(kernel if operation is None else {operation: kernel})
+    portraits: list[OperationPortrait] = []
+    for name in (name for name in OPERATIONS if name in adapter.operations):
+        known = {found: value for portrait in portraits for found, value in portrait.conventions.items()}
+        of_operation = _of_declared if isinstance(kernel, Implementation) else _of_undeclared
+        portraits.append(of_operation(adapter, OPERATIONS[name], known, until))
+    return Portrait(adapter.name, tuple(portraits), time.perf_counter() - started)
+
+
+def _of_undeclared(
+    adapter: Implementation, operation: Operation, known: Mapping[str, Any], until: float
+) -> OperationPortrait:
+    """The portrait of an operation about which nothing is declared."""
+    form = form_of(adapter.operations[operation.name], operation.name, until)
+    called, calls = form.implementation(adapter.name, adapter.operations[operation.name]), Calls()
+    attempts = [(arithmetic, infer(replace(called, arithmetic=arithmetic), operation, known, calls))
+        for arithmetic in _presets(called.resolved_arithmetic)]
+    arithmetic, findings = min(attempts, key=lambda attempt: _unexplained(attempt[1]))
+    values = {**known, **{name: value for finding in findings for name, value in finding.values.items()}}
+    implementation = following(replace(called, arithmetic=arithmetic), values)
+    return _portrait(implementation, operation, form, findings, calls, until)
+
+
+def _of_declared(
+    adapter: Implementation, operation: Operation, known: Mapping[str, Any], until: float
+) -> OperationPortrait:
+    """The portrait of an operation whose adapter declares everything. A value that the results show
+    and the adapter does not declare is an anomaly.
+    """
+    called, calls = replace(adapter, operations={operation.name: adapter.operations[operation.name]}), Calls()
+    findings = infer(replace(called, conventions=replace(DEFAULT)), operation, known, calls)
+    portrait = _portrait(called, operation, None, findings, calls, until)
+    declared = called.resolved_conventions
+    others = tuple(
+        f"The adapter declares {name}={getattr(declared, name)!r}, but the results show {name}={value!r}: "
+        f"{meaning(name, value)}."
+        for name, value in portrait.conventions.items()
+        if value != getattr(declared, name)
+    )
+    return replace(portrait, anomalies=(*others, *portrait.anomalies))
+
+
+def _portrait(
+    implementation: Implementation,
+    operation: Operation,
+    form: Form | None,
+    findings: tuple[Finding, ...],
+    calls: Calls,
+    until: float,
+) -> OperationPortrait:
+    """The portrait of an operation, read as its declarations say."""
+    unexplained = tuple(_unexplained_call(finding) for finding in findings if not finding.values)
+    return OperationPortrait(
+        operation.name,
+        implementation,
+        form,
+        findings,
+        (*anomalies(implementation, operation, calls, until), *unexplained),
+        _unknown(implementation, operation, findings),
+        calls.number + (form.calls if form else 0),
+        median(calls.seconds or [0.0]),
+    )
+
+
+def _presets(narrowest: Arithmetic) -> Iterator[Arithmetic]:
+    """The presets that store inputs and results in the same formats, finest first."""
+    for preset in PRESETS:
+        if (preset.inputs, preset.output) == (narrowest.inputs, narrowest.output):
+            yield preset
+
+
+def _unexplained(findings: Sequence[Finding]) -> int:
+    return sum(not finding.values for finding in findings)
+
+
+def _unexplained_call(finding: Finding) -> str:
+    """A sentence on an experiment whose results agree with no value of its convention."""
+    values = ", ".join(f"{value!r}" for value in MEANINGS[finding.convention])
+    return f"{finding.call}: the results agree with no value of {finding.convention} ({values})."
+
+
+def _unknown(implementation: Implementation, operation: Operation, findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Sentences on the conventions that the results do not show."""
+    shown = {name for finding in findings for name in (finding.convention, *finding.values)}
+    return tuple(
+        f"{name}: {reason}"
+        for name in operation.conventions
+        if name not in shown and (reason := _why_unknown(name, operation, implementation))
+    )
+
+
+_NEEDS = {
+    "causal": "causal",
+    "window": "window",
+    "softcap_order": "softcap",
+    "lse_sink": "sink",
+    "mask_polarity": "mask",
+    "dead_rows": "mask",
+    "causal_with_mask": "causal",
+    "mrope": "sections",
+}
+"""The feature without which no result shows a convention."""
+
+
+def _why_unknown(convention: str, operation: Operation, implementation: Implementation) -> str:
+    """Why the results do not show a convention; "" if it does not matter."""
+    if convention == "lse_base" and implementation.support.untold(operation):
+        return "it returns no log-sum-exp"
+    needed = _NEEDS.get(convention, "")
+    if needed in operation.options and implementation.lacks(needed):
+        return f"it takes no {needed}"
+    return "the calls that it takes do not show it" if convention in _ALWAYS else ""
+
+
+_ALWAYS = ("scale_default", "kv_heads", "rope_pairing", "rope_base", "sinusoid_layout", "lse_base")
+
+
+def _asked(name: str, value: Any, bug: str) -> str:
+    """The sentences of a question: what the results show, and what they mean if the default is meant."""
+    default = getattr(DEFAULT, name)
+    shown = f"{_sentence(meaning(name, value))} Declared as {name}={value!r}."
+    otherwise = f"this is the known bug {bug}: {CATALOGUE[bug].mechanism}" if bug else "the kernel is wrong."
+    return f"{shown} If {name}={default!r} is meant ({meaning(name, default)}), {otherwise}"
+
+
+def _sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}."

@@ -1,0 +1,45 @@
+"""What the instruments read otherwise than it should be under the declared conventions."""
+
+import numpy as np
+
+from properties.contract.caller import Caller
+from properties.contract.implementation import Implementation
+from properties.contract.operation import Operation
+from properties.inspection.measurements import measured, sentences_at
+from properties.inspection.probe import Probe
+from properties.inspection.shapes import shape_of
+from properties.portraits.inference import Calls
+from properties.portraits.plain_calls import Options, Sizes, plain_call
+
+__all__ = ["anomalies"]
+
+_SQUARE, _WIDE, _HIGH = {"n_q": 6, "n_k": 6}, {"n_q": 3, "n_k": 7}, {"n_q": 7, "n_k": 3}
+
+_POINTS: tuple[tuple[str, Sizes, Options], ...] = (
+    ("causal", _WIDE, lambda sizes: {"causal": True}),
+    ("causal", _HIGH, lambda sizes: {"causal": True}),
+    ("causal and an offset of 2", _WIDE, lambda sizes: {"causal": True, "offset": 2}),
+    ("causal and window=(2, None)", _SQUARE, lambda sizes: {"causal": True, "window": (2, None)}),
+    ("window=(2, 1)", _SQUARE, lambda sizes: {"window": (2, 1)}),
+    ("a sink", _WIDE, lambda sizes: {"sink": np.zeros(sizes["num_heads"])}),
+    ("a bias", _WIDE, lambda sizes: {"bias": np.zeros((sizes["num_heads"], sizes["n_q"], sizes["n_k"]))}),
+    ("sections", {"head_dim": 8}, lambda sizes: {"start_pos": 0}),
+)
+"""Options in words, the sizes, and the options: where the instruments read the operation besides its
+plain calls.
+"""
+
+
+def anomalies(implementation: Implementation, operation: Operation, calls: Calls, until: float) -> tuple[str, ...]:
+    """Return sentences on what an operation does otherwise than it should."""
+    plain = plain_call(operation, implementation, {})
+    if plain is None or not operation.takes_arrays:
+        return ()
+    said = list(measured(implementation, operation.name, plain, calls.count, until))
+    for words, sizes, options in _POINTS:
+        arguments = plain_call(operation, implementation, sizes, options)
+        if arguments is None or said:
+            continue
+        probe = Probe(Caller(implementation, operation.name, calls.count), 20, until)
+        said += [f"With {words}: {sentence}" for sentence in sentences_at(probe, shape_of(operation, arguments))]
+    return tuple(said)

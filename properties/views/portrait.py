@@ -1,0 +1,55 @@
+"""Prints the portrait of a kernel: what is wrong first, then the questions, then the facts."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from properties.portraits.adapter import declaration
+from properties.portraits.portrait import OperationPortrait, Portrait
+
+__all__ = ["print_portrait"]
+
+_MOST_REFUSALS = 6
+
+
+def print_portrait(console: Console, portrait: Portrait) -> None:
+    """Print the portrait of each operation, and the declarations that follow from it."""
+    for each in portrait.operations:
+        _print_operation(console, each)
+        console.print()
+    if any(each.form is not None for each in portrait.operations):
+        console.print(Text("Declare it so (`--write FILE` writes the adapter):", style="bold"))
+        console.print(declaration(portrait), markup=False, highlight=False)
+    console.print(_verdict(portrait), style="bold green" if portrait.ok else "bold red", highlight=False)
+
+
+def _print_operation(console: Console, portrait: OperationPortrait) -> None:
+    """Print what one operation computes."""
+    called = f"{portrait.calls} calls, {_time(portrait.seconds)} a call"
+    console.print(Text.assemble((portrait.operation, "bold underline"), f"  {called}"), highlight=False)
+    for anomaly in portrait.anomalies:
+        console.print(Text.assemble(("✗ ", "bold red"), anomaly), highlight=False)
+    for question in portrait.questions:
+        console.print(Text.assemble(("? ", "bold yellow"), question.says), highlight=False)
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    for fact in portrait.facts:
+        table.add_row(Text(fact.subject, style="cyan"), Text(fact.says))
+    for unknown in portrait.unknown:
+        table.add_row(Text("not found", style="dim"), Text(unknown))
+    console.print(table)
+
+
+def _time(seconds: float) -> str:
+    """A time in words: "12 µs"."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def _verdict(portrait: Portrait) -> str:
+    """The last line: how many anomalies and questions there are."""
+    anomalies = sum(len(each.anomalies) for each in portrait.operations)
+    questions = sum(len(each.questions) for each in portrait.operations)
+    found = "No anomaly" if not anomalies else f"{anomalies} {'anomaly' if anomalies == 1 else 'anomalies'}"
+    return f"{found}, {questions} question{'' if questions == 1 else 's'} ({portrait.seconds:.2g} s)"
