@@ -9,14 +9,14 @@ from properties.portraits.portrait import OperationPortrait, Portrait
 
 __all__ = ["adapter", "declaration"]
 
-_WIDTH = 100
+_WIDTH = 78
 
 
-def adapter(portrait: Portrait, imports: str, kernel: Callable[[str], str]) -> str:
+def adapter(portrait: Portrait, module: str, kernel: Callable[[str], str]) -> str:
     """Return the text of a module that declares the operations of a portrait, ready to verify.
 
-    `imports` is the statement that imports the user's functions. `kernel` returns the expression of
-    the function that offers an operation.
+    `module` is the user's module. `kernel` returns the expression of the function that offers an
+    operation.
     """
     portraits = [each for each in portrait.operations if each.form is not None]
     wrappers = [
@@ -29,15 +29,14 @@ def adapter(portrait: Portrait, imports: str, kernel: Callable[[str], str]) -> s
             "",
             *libraries,
             *([""] if libraries else []),
-            imports,
+            f"import {module}",
             "from attnspec.oracles import Conventions",
             "from attnspec.properties import Implementation",
             "",
-            "",
-            *(f"{wrapper}\n" for wrapper in wrappers),
+            *(f"\n{wrapper}\n" for wrapper in wrappers),
             declaration(portrait, kernel),
         ]
-    )
+    ).rstrip() + "\n"
 
 
 def declaration(portrait: Portrait, kernel: Callable[[str], str] = lambda operation: operation) -> str:

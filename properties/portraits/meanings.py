@@ -97,7 +97,7 @@ MEANINGS: Mapping[str, Mapping[Any, str]] = {
 def meaning(convention: str, value: Any) -> str:
     """Return what a value of a convention means, in a clause."""
     if convention == "rope_base":
-        return f"frequencies fall by the base {value:g}: θ = rope_scale · {value:g}^(−2i/d)"
+        return f"pair i of head_dim/2 has the frequency rope_scale · {value:g}^(−2i/head_dim)"
     if convention == "rope_scale":
-        return f"frequencies have the factor {value:g}: θ = {value:g} · rope_base^(−2i/d)"
+        return f"pair 0 rotates by {value:g} radians per position"
     return MEANINGS[convention][value]

@@ -75,7 +75,7 @@ def _plain(parameter: Parameter, sizes: Sizes, rank: int, seed: int) -> Any:
         return None
     if parameter.kind is Kind.SIZE:
         return sizes.get(parameter.name, 1)
-    known = {**sizes, "heads_width": sizes["num_heads"] * sizes["head_dim"]}
+    known = {"batch": 2, "pairs": 4, **sizes, "heads_width": sizes["num_heads"] * sizes["head_dim"]}
     shape = [size for axis in parameter.axes for size in ([1] * rank if axis == BATCH else [known[axis]])]
     if parameter.kind is Kind.TABLE:  # one number for each row, so that both channels of every pair have it
         return np.repeat(numbers([*shape[:-1], 1], seed), shape[-1], -1)

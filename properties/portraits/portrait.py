@@ -14,7 +14,6 @@ from typing import Any
 from oracles import Arithmetic
 from oracles.conventions import DEFAULT
 from oracles.formats import PRESETS
-from properties.bugs import CATALOGUE
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS, Operation
 from properties.inspection.forms import Form
@@ -71,6 +70,20 @@ class OperationPortrait:
     calls: int
     seconds: float
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the portrait as data that JSON can hold."""
+        return {
+            "operation": self.operation,
+            "anomalies": list(self.anomalies),
+            "questions": [vars(question) for question in self.questions],
+            "conventions": self.conventions,
+            "facts": [vars(fact) for fact in self.facts],
+            "unknown": list(self.unknown),
+            "declarations": dict(self.form.declarations) if self.form else {},
+            "calls": self.calls,
+            "seconds_per_call": self.seconds,
+        }
+
     @property
     def conventions(self) -> dict[str, Any]:
         """The values of the conventions that the results show."""
@@ -105,13 +118,20 @@ class Portrait:
         """Whether no operation has an anomaly."""
         return not any(portrait.anomalies for portrait in self.operations)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the portrait as data that JSON can hold."""
+        return {"name": self.name, "seconds": self.seconds, "operations": [one.to_dict() for one in self.operations]}
 
-def inspect(kernel: Any, operation: str | None = None, until: float = inf) -> Portrait:
+
+def inspect(
+    kernel: Any, operation: str | None = None, *, declared: bool | None = None, until: float = inf
+) -> Portrait:
     """Return the portrait of a kernel: a function with the name of its operation, a mapping, a module
     or an object with functions that are named after operations, or an `Implementation`.
 
-    Without an `Implementation` nothing is expected of the kernel: attnspec tries how the functions
-    can be called, and which conventions they follow. `until` is a reading of time.monotonic.
+    Only an `Implementation` is taken to be `declared`. Of anything else nothing is expected:
+    attnspec tries how the functions can be called, and finds the conventions that they follow.
+    `until` is a reading of time.monotonic at which measurements end.
 
     Raises TypeError and ValueError for something that is not a kernel, and NoFormError, a
     ValueError, for a function that cannot be called in any way that was tried.
@@ -121,7 +141,8 @@ def inspect(kernel: Any, operation: str | None = None, until: float = inf) -> Po
     portraits: list[OperationPortrait] = []
     for name in (name for name in OPERATIONS if name in adapter.operations):
         known = {found: value for portrait in portraits for found, value in portrait.conventions.items()}
-        of_operation = _of_declared if isinstance(kernel, Implementation) else _of_undeclared
+        is_declared = isinstance(kernel, Implementation) if declared is None else declared
+        of_operation = _of_declared if is_declared else _of_undeclared
         portraits.append(of_operation(adapter, OPERATIONS[name], known, until))
     return Portrait(adapter.name, tuple(portraits), time.perf_counter() - started)
 
@@ -237,10 +258,6 @@ _ALWAYS = ("scale_default", "kv_heads", "rope_pairing", "rope_base", "sinusoid_l
 def _asked(name: str, value: Any, bug: str) -> str:
     """The sentences of a question: what the results show, and what they mean if the default is meant."""
     default = getattr(DEFAULT, name)
-    shown = f"{_sentence(meaning(name, value))} Declared as {name}={value!r}."
-    otherwise = f"this is the known bug {bug}: {CATALOGUE[bug].mechanism}" if bug else "the kernel is wrong."
-    return f"{shown} If {name}={default!r} is meant ({meaning(name, default)}), {otherwise}"
-
-
-def _sentence(clause: str) -> str:
-    return f"{clause[0].upper()}{clause[1:]}."
+    wrong = f"the kernel has the known bug {bug}" if bug else "the kernel is wrong"
+    shown = f"{name}={value!r}: {meaning(name, value)}."
+    return f"{shown} If {name}={default!r} is meant ({meaning(name, default)}), {wrong}."

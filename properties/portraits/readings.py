@@ -13,7 +13,10 @@ from properties.portraits.plain_calls import Options, Sizes, plain_call
 
 __all__ = ["anomalies"]
 
-_SQUARE, _WIDE, _HIGH = {"n_q": 6, "n_k": 6}, {"n_q": 3, "n_k": 7}, {"n_q": 7, "n_k": 3}
+_NARROW = {"head_dim": 2, "value_dim": 2}
+_SQUARE, _WIDE, _HIGH = ({**_NARROW, "n_q": n_q, "n_k": n_k} for n_q, n_k in ((6, 6), (3, 7), (7, 3)))
+
+_MOST_CALLS = 60
 
 _POINTS: tuple[tuple[str, Sizes, Options], ...] = (
     ("causal", _WIDE, lambda sizes: {"causal": True}),
@@ -23,7 +26,6 @@ _POINTS: tuple[tuple[str, Sizes, Options], ...] = (
     ("window=(2, 1)", _SQUARE, lambda sizes: {"window": (2, 1)}),
     ("a sink", _WIDE, lambda sizes: {"sink": np.zeros(sizes["num_heads"])}),
     ("a bias", _WIDE, lambda sizes: {"bias": np.zeros((sizes["num_heads"], sizes["n_q"], sizes["n_k"]))}),
-    ("sections", {"head_dim": 8}, lambda sizes: {"start_pos": 0}),
 )
 """Options in words, the sizes, and the options: where the instruments read the operation besides its
 plain calls.
@@ -31,15 +33,17 @@ plain calls.
 
 
 def anomalies(implementation: Implementation, operation: Operation, calls: Calls, until: float) -> tuple[str, ...]:
-    """Return sentences on what an operation does otherwise than it should."""
+    """Return sentences on what an operation does otherwise than it should. The plain calls come
+    first. Calls with options are made while some of 60 calls are left, until a sentence is found.
+    """
     plain = plain_call(operation, implementation, {})
     if plain is None or not operation.takes_arrays:
         return ()
-    said = list(measured(implementation, operation.name, plain, calls.count, until))
+    said = measured(implementation, operation.name, plain, calls.count, until)
     for words, sizes, options in _POINTS:
         arguments = plain_call(operation, implementation, sizes, options)
         if arguments is None or said:
             continue
-        probe = Probe(Caller(implementation, operation.name, calls.count), 20, until)
-        said += [f"With {words}: {sentence}" for sentence in sentences_at(probe, shape_of(operation, arguments))]
-    return tuple(said)
+        probe = Probe(Caller(implementation, operation.name, calls.count), max(_MOST_CALLS - calls.number, 0), until)
+        said = tuple(f"With {words}: {told}" for told in sentences_at(probe, shape_of(operation, arguments)))
+    return said

@@ -19,7 +19,7 @@ def print_portrait(console: Console, portrait: Portrait) -> None:
         console.print()
     if any(each.form is not None for each in portrait.operations):
         console.print(Text("Declare it so (`--write FILE` writes the adapter):", style="bold"))
-        console.print(declaration(portrait), markup=False, highlight=False)
+        console.print(declaration(portrait), markup=False, highlight=False, soft_wrap=True)
     console.print(_verdict(portrait), style="bold green" if portrait.ok else "bold red", highlight=False)
 
 
@@ -32,7 +32,8 @@ def _print_operation(console: Console, portrait: OperationPortrait) -> None:
     for question in portrait.questions:
         console.print(Text.assemble(("? ", "bold yellow"), question.says), highlight=False)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-    for fact in portrait.facts:
+    asked = {question.convention for question in portrait.questions}
+    for fact in (fact for fact in portrait.facts if fact.subject not in asked):
         table.add_row(Text(fact.subject, style="cyan"), Text(fact.says))
     for unknown in portrait.unknown:
         table.add_row(Text("not found", style="dim"), Text(unknown))
