@@ -1,0 +1,118 @@
+"""The ways in which a function may take the arguments of an operation, as its signature shows them.
+
+A function without a signature may name its parameters in its docstring, as PyTorch's do.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from properties.contract.operations import Operation
+
+__all__ = ["NAMES", "Way", "names_of", "ways"]
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "q": ("q", "query", "queries"),
+    "k": ("k", "key", "keys"),
+    "v": ("v", "value", "values"),
+    "x": ("x", "t", "input", "hidden_states"),
+    "grad_out": ("grad_out", "grad_output", "dout", "do", "grad"),
+    "grad_lse": ("grad_lse", "dlse"),
+    "start_pos": ("start_pos", "start", "offset", "position"),
+    "mask": ("mask", "attn_mask", "attention_mask", "bias"),
+    "bias": ("bias", "attn_bias", "attn_mask"),
+    "causal": ("causal", "is_causal"),
+    "window": ("window", "window_size", "local_window_size", "left_window"),
+    "sink": ("sink", "sinks", "s_aux"),
+    "scale": ("scale", "softmax_scale", "sm_scale"),
+    "softcap": ("softcap", "logits_soft_cap"),
+    "positions": ("positions", "position_ids"),
+}
+"""The names that libraries give to a parameter, ours first."""
+
+_MAY_LACK = ("mask", "start_pos")
+"""The required parameters that a function may lack: a call then has no mask, and starts at 0."""
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Way(NamedTuple):
+    """A way of passing the arguments that every call has."""
+
+    positional: tuple[str, ...]
+    keywords: Mapping[str, str]
+    fills_mask: bool = False
+
+
+def names_of(function: Callable[..., Any], parameter: str) -> tuple[str, ...]:
+    """Return the names under which a function may take a parameter. Where neither a signature nor a
+    docstring shows the names, these are all usual names.
+    """
+    usual, known = NAMES.get(parameter, (parameter,)), _known_names(function)
+    return usual if known is None else tuple(name for name in usual if name in known)
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    with suppress(TypeError, ValueError):
+        return inspect.signature(function)
+    return None
+
+
+def _known_names(function: Callable[..., Any]) -> set[str] | None:
+    """The names that a function takes as keywords; None if it may take any name."""
+    signature = _signature(function)
+    if signature is None:
+        return set(re.findall(r"\b(\w+)=", function.__doc__ or "")) or None
+    parameters = signature.parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return {parameter.name for parameter in parameters if parameter.kind is not inspect.Parameter.POSITIONAL_ONLY}
+
+
+def ways(function: Callable[..., Any], operation: Operation) -> list[Way]:
+    """Return the ways of passing the required arguments, the most likely first.
+
+    The names of the parameters decide where they are usual names. Otherwise the arguments are
+    passed in our order, with the parameters that a function may lack, and without them.
+    """
+    signature = _signature(function)
+    required = tuple(parameter for parameter in operation.parameters if parameter not in operation.options)
+    needed = tuple(parameter for parameter in required if parameter not in _MAY_LACK)
+    shown = tuple(_shown_order(signature, required)) if signature else ()
+    if shown[: len(required)] == required:
+        found = [Way(required, {})]
+    elif shown[: len(needed)] == needed:
+        found = [Way(needed, _keywords(function, [name for name in required if name not in needed]))]
+    elif signature and _known_names(function) is not None and all(names_of(function, name) for name in needed):
+        found = [Way((), _keywords(function, required))]
+    else:
+        found = [Way(given, {}) for given in dict.fromkeys((required, needed))]
+    filled = [way._replace(fills_mask=True) for way in found if "mask" in (*way.positional, *way.keywords)]
+    return [way for way in (*found, *filled) if signature is None or _binds(signature, way)]
+
+
+def _shown_order(signature: inspect.Signature, required: tuple[str, ...]) -> Iterator[str]:
+    """The required parameters in the order of a signature, up to a name that is not usual."""
+    remaining = list(required)
+    for shown in signature.parameters.values():
+        found = [name for name in remaining if shown.kind in _BY_POSITION and shown.name in NAMES.get(name, (name,))]
+        if not found:
+            return
+        remaining.remove(found[0])
+        yield found[0]
+
+
+def _keywords(function: Callable[..., Any], parameters: Any) -> dict[str, str]:
+    """The first usual name of each parameter that a function is known to have."""
+    known = _known_names(function) or set()
+    return {name: usual[0] for name in parameters if (usual := names_of(function, name)) and usual[0] in known}
+
+
+def _binds(signature: inspect.Signature, way: Way) -> bool:
+    try:
+        signature.bind(*way.positional, **dict.fromkeys(way.keywords.values()))
+    except TypeError:
+        return False
+    return True
