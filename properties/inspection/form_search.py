@@ -10,14 +10,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from importlib.util import find_spec
 from math import inf
 from typing import Any
 
 import numpy as np
 
-from properties.contract.features import FEATURES
 from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.inspection.array import Array
 from properties.inspection.forms import LIBRARIES, Form, Refusal
@@ -37,6 +35,8 @@ _PLACES = ((2, "b h s d"), (2, "b s h d"), (1, "b h s d"), (0, "b h s d"))
 _OTHER_SIZES: Mapping[str, int] = dict.fromkeys(("head_dim", "value_dim", "embed_dim"), 128)
 """The sizes of the first call if everyday sizes fail."""
 
+_FEW_ROWS = 16
+
 _GROUPED_HEADS = "enable_gqa"
 """The keyword that PyTorch needs for grouped heads."""
 
@@ -45,7 +45,13 @@ _LINEAR: Mapping[str, str] = {
     **dict.fromkeys(("rope", "apply_rotary", "rotate_half"), "x"),
     **dict.fromkeys(("scaled_dot_product_attention", "causal_attention", "grouped_query_attention", "attention"), "v"),
     **dict.fromkeys(
-        ("scaled_dot_product_attention_vjp", "attention_vjp", "multi_head_attention_vjp", "rope_vjp", "apply_rotary_vjp"),
+        (
+            "scaled_dot_product_attention_vjp",
+            "attention_vjp",
+            "multi_head_attention_vjp",
+            "rope_vjp",
+            "apply_rotary_vjp",
+        ),
         "grad_out",
     ),
     **{"multi_head_attention": "wo", "hard_masked_softmax_vjp": "grad_weights"},
@@ -98,7 +104,7 @@ class _Search:
 
     def __init__(self, trials: Trials) -> None:
         self.trials, self.operation, self.function = trials, trials.operation, trials.function
-        self.trial = Trial()
+        self.first_trial = self.trial = Trial()
         self.form: Form | None = None
         self.base: list[Array] = []
         self.refusals: list[Refusal] = []
@@ -111,13 +117,12 @@ class _Search:
         if self.form is None:
             reasons = dict.fromkeys(f"{refusal.what}: {refusal.error}" for refusal in self.refusals)
             raise NoFormError("\n".join(reasons) or "No call was made.")
-        return replace(
-            self.form, refusals=tuple(self.refusals), assumed=tuple(self.assumed), calls=self.trials.calls
-        )
+        return replace(self.form, refusals=tuple(self.refusals), assumed=tuple(self.assumed), calls=self.trials.calls)
 
     def run(self) -> None:
         """Make the trial calls, the most important first."""
         self._find_first()
+        self._shorten()
         self._find_order_of_axes()
         self._find_dtypes()
         self._find_causal_switch()
@@ -162,7 +167,7 @@ class _Search:
         for dtype in _DTYPES:
             for way in ways(self.function, self.operation):
                 takes_start = "start_pos" in (*way.positional, *way.keywords)
-                self.trial = trial if takes_start else trial.with_arguments(start_pos=0)
+                self.first_trial = self.trial = trial if takes_start else trial.with_arguments(start_pos=0)
                 try:
                     self.form, self.base = self.trials.with_results(
                         replace(form, dtypes=(dtype,), **way._asdict()), self.trial
@@ -174,6 +179,13 @@ class _Search:
                 del self.refusals[:earlier]
                 return True
         return False
+
+    def _shorten(self) -> None:
+        """Make the trial calls that follow cheaper, with fewer rows, if the function takes them."""
+        lengths = {name: _FEW_ROWS for name in self._measured if name in ("n_q", "n_k", "seq_len")}
+        with suppress(RefusedError):
+            self.base = self.trials.results(self.found, self._sized(**lengths))
+            self.trial = self._sized(**lengths)
 
     # -- Order of axes, and types ------------------------------------------------------------------
 
@@ -194,7 +206,8 @@ class _Search:
     def _find_dtypes(self) -> None:
         """Find the number types that work, from the first one that worked on."""
         first = self.found.dtypes[0]
-        reading, returning = [], []
+        reading: list[str] = []
+        returning: list[str] = []
         for dtype in _DTYPES[_DTYPES.index(first) :]:
             if reading and self.is_unchecked:  # it would read beyond the end of narrower arrays
                 self._refuse(dtype, "It was not tried: the function does not check the type of its arrays.")
@@ -300,15 +313,16 @@ class _Search:
     def _find_options(self) -> None:
         """Find the options that the function takes, and their names."""
         for name in self.operation.options:
-            if name != "mask" and name in OPTIONS and name in FEATURES:
-                self._find_option(name)
+            if name != "mask" and name in OPTIONS:
+                self._find_option(name, OPTIONS[name](self.trial, self.operation, name))
         if "offset" in self.found.features:
             offsets = 1 + np.arange(self.trial.batch)
             if self._changes_causally("offsets", self.found, offset=offsets):
                 self._change(features=(*self.found.features, "offsets"))
 
-    def _find_option(self, name: str) -> None:
-        value = OPTIONS[name](self.trial, self.operation, name)
+    def _find_option(self, name: str, value: Any) -> None:
+        if name not in self.operation.given(self.trial.with_arguments(**{name: value}).arguments(self.operation)):
+            return  # the contract passes it to every function
         taken = set(self.found.keywords.values())
         names = [keyword for keyword in names_of(self.function, name) if keyword not in taken]
         earlier = len(self.refusals)
@@ -400,7 +414,7 @@ class _Search:
     def _find_size(self, names: list[str], first: tuple[int, ...], second: tuple[int, ...]) -> None:
         """Find a rule for sizes that are equal."""
         label = " = ".join(names)
-        tried = {self.trial.size(names[0]): True}
+        tried = {trial.size(names[0]): True for trial in (self.first_trial, self.trial)}
         for sizes in (first, second):
             for size in sizes:
                 if size not in tried:
@@ -418,12 +432,13 @@ class _Search:
         if other is None:
             return
         least, most = sorted((usual, other))
-        works = tuple(
+        works_more, works_less = (
             self._works(f"{larger} {size}, {smaller} {rest}", self._sized(**{larger: size, smaller: rest}))
             for size, rest in ((most, least), (least, most))
         )
-        if works != (True, True):
-            self._restrict(f"{larger}_minus_{smaller}", rule=f"lambda difference: difference {_COMPARED[works]}")
+        if not (works_more and works_less):
+            comparison = _COMPARED[works_more, works_less]
+            self._restrict(f"{larger}_minus_{smaller}", rule=f"lambda difference: difference {comparison}")
 
     def _find_empty_sizes(self) -> None:
         """Find whether sizes may be 0."""

@@ -40,7 +40,11 @@ class _Library:
 LIBRARIES = {
     "numpy": _Library("numpy", "import numpy as np", "'numpy'", ".copy()", "np.ones({shape}, bool)"),
     "torch": _Library(
-        "torch", "import torch", "'torch'", ".contiguous()", "torch.ones({shape}, dtype=torch.bool, device={array}.device)"
+        "torch",
+        "import torch",
+        "'torch'",
+        ".contiguous()",
+        "torch.ones({shape}, dtype=torch.bool, device={array}.device)",
     ),
     "jax": _Library("jax.numpy", "import jax.numpy as jnp", "jnp.asarray", "", "jnp.ones({shape}, bool)"),
 }
@@ -123,7 +127,7 @@ class Form:
             (self.axes, self.fills_mask, dict(self.switches)) == ("b h s d", False, {})
             and self.positional == _required(operation)
             and same_names
-            and self.results in results_of(operation)[:1] + (("found",),)
+            and self.results in (*results_of(operation)[:1], ("found",))
         )
 
     @property

@@ -15,7 +15,8 @@ _MULTIPLES = (2, 4, 8, 16, 32, 64, 128)
 def predicate_of(rule: str) -> Callable[[int], bool]:
     """Return the predicate that a rule means: whether it admits a size. "" admits every size."""
     meaning: Any = eval(rule or "lambda size: True")
-    return meaning if callable(meaning) else meaning.__contains__
+    found: Callable[[int], bool] = meaning if callable(meaning) else meaning.__contains__
+    return found
 
 
 def rule_of(tried: Mapping[int, bool]) -> str:

@@ -84,7 +84,7 @@ def integers(trial: Trial, operation: Operation, name: str) -> Array:
 
 def booleans(trial: Trial, operation: Operation, name: str) -> Array:
     """Return a mask that hides every second key."""
-    return np.arange(trial.size(operation.axes[name][-1])) % 2 == 0
+    return np.asarray(np.arange(trial.size(operation.axes[name][-1])) % 2 == 0)
 
 
 _MADE: Mapping[Kind, Callable[[Trial, Operation, str], Any]] = {

@@ -5,11 +5,13 @@ from dataclasses import fields
 from textwrap import wrap
 
 from oracles import Conventions
+from properties.contract.implementation import Implementation
 from properties.portraits.portrait import OperationPortrait, Portrait
 
 __all__ = ["adapter", "declaration"]
 
 _WIDTH = 78
+_USUAL = (ValueError, TypeError, NotImplementedError)
 
 
 def adapter(portrait: Portrait, module: str, kernel: Callable[[str], str]) -> str:
@@ -46,7 +48,8 @@ def declaration(portrait: Portrait, kernel: Callable[[str], str] = lambda operat
     groups: dict[tuple[tuple[str, str], ...], list[OperationPortrait]] = {}
     for each in portrait.operations:
         if each.form is not None:
-            fields_of_form = {**each.form.declarations, "arithmetic": repr(each.implementation.resolved_arithmetic.name)}
+            fields_of_form = {**each.form.declarations, **_refuses(each.implementation)}
+            fields_of_form["arithmetic"] = repr(each.implementation.resolved_arithmetic.name)
             groups.setdefault(tuple(fields_of_form.items()), []).append(each)
     texts = [
         _implementation(portrait, dict(group), members, kernel, number if len(groups) > 1 else 0)
@@ -84,6 +87,17 @@ def _implementation(
             "",
         ]
     )
+
+
+def _refuses(implementation: Implementation) -> dict[str, str]:
+    """The exceptions that the kernel raises besides the usual ones. An exception of a library is
+    declared as `RuntimeError` or `Exception`, which need no import.
+    """
+    others = [kind for kind in implementation.refuses if kind not in _USUAL]
+    if not others:
+        return {}
+    names = [next(base.__name__ for base in kind.__mro__ if base.__module__ == "builtins") for kind in others]
+    return {"refuses": f"({', '.join(dict.fromkeys([*(kind.__name__ for kind in _USUAL), *names]))})"}
 
 
 def _conventions(portrait: Portrait, members: Sequence[OperationPortrait]) -> Iterator[str]:

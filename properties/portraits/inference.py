@@ -99,13 +99,15 @@ def following(implementation: Implementation, values: Mapping[str, Any]) -> Impl
 class Calls:
     """Calls of an implementation. Each is made once, however often its results are needed.
 
-    `number` counts all calls. `seconds` are the times of those that `results` made.
+    `number` counts all calls. `seconds` are the times of those that `results` made, and `raised` are
+    the types of their exceptions.
     """
 
     def __init__(self) -> None:
         self._known: dict[Any, Any] = {}
         self.number = 0
         self.seconds: list[float] = []
+        self.raised: set[type[BaseException]] = set()
 
     def count(self, operation: str, arguments: tuple[Any, ...], layout: str) -> None:
         """Count one call: an observer of a `Caller`."""
@@ -133,7 +135,10 @@ class Calls:
         try:
             caller.watch(operation.name, arguments)
         except RaisedError as error:
-            return None if isinstance(error.__cause__, implementation.refuses) else error
+            if not isinstance(error.__cause__, implementation.refuses):
+                return error
+            self.raised.add(type(error.__cause__))
+            return None
         except (BrokenError, OutsideError, UngivenError) as error:
             return error
         self.seconds.append(time.perf_counter() - started)

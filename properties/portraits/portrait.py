@@ -91,8 +91,12 @@ class OperationPortrait:
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """What was measured, one fact for each convention."""
-        return tuple(Fact(name, meaning(name, value)) for name, value in self.conventions.items())
+        """What was measured: how the function is called, its arithmetic, and its conventions."""
+        form = () if self.form is None else _of_form(self.form)
+        arithmetic = f"{self.implementation.resolved_arithmetic.name}: all experiments are within its error limits"
+        explained = all(finding.values for finding in self.findings) and bool(self.findings)
+        accuracy = (Fact("arithmetic", arithmetic),) if explained else ()
+        return (*form, *accuracy, *(Fact(name, meaning(name, value)) for name, value in self.conventions.items()))
 
     @property
     def questions(self) -> tuple[Question, ...]:
@@ -152,12 +156,15 @@ def _of_undeclared(
 ) -> OperationPortrait:
     """The portrait of an operation about which nothing is declared."""
     form = form_of(adapter.operations[operation.name], operation.name, until)
-    called, calls = form.implementation(adapter.name, adapter.operations[operation.name]), Calls()
+    made = form.implementation(adapter.name, adapter.operations[operation.name])
+    called, calls = replace(made, refuses=(Exception,)), Calls()
     attempts = [(arithmetic, infer(replace(called, arithmetic=arithmetic), operation, known, calls))
         for arithmetic in _presets(called.resolved_arithmetic)]
     arithmetic, findings = min(attempts, key=lambda attempt: _unexplained(attempt[1]))
     values = {**known, **{name: value for finding in findings for name, value in finding.values.items()}}
-    implementation = following(replace(called, arithmetic=arithmetic), values)
+    others = sorted((kind for kind in calls.raised if not issubclass(kind, made.refuses)), key=str)
+    declared = replace(made, arithmetic=arithmetic, refuses=(*made.refuses, *others))
+    implementation = following(declared, values)
     return _portrait(implementation, operation, form, findings, calls, until)
 
 
@@ -200,6 +207,20 @@ def _portrait(
         calls.number + (form.calls if form else 0),
         median(calls.seconds or [0.0]),
     )
+
+
+_AXES = {"b h s d": "batch, heads, sequence, width", "b s h d": "batch, sequence, heads, width"}
+
+
+def _of_form(form: Form) -> Iterator[Fact]:
+    """How a function can be called, and what it does not take."""
+    yield Fact("arrays", f"{form.arrays} arrays of {', '.join(form.dtypes)}")
+    if form.axes != "b h s d":
+        yield Fact("axes", _AXES[form.axes])
+    if form.features:
+        yield Fact("options", ", ".join(form.features))
+    for refusal in form.refusals:
+        yield Fact("not taken", f"{refusal.what}: {refusal.error}")
 
 
 def _presets(narrowest: Arithmetic) -> Iterator[Arithmetic]:
