@@ -21,24 +21,25 @@ def adapter(portrait: Portrait, module: str, kernel: Callable[[str], str]) -> st
     operation.
     """
     portraits = [each for each in portrait.operations if each.form is not None]
-    wrappers = [
-        each.form.code(kernel(each.operation)) for each in portraits if each.form and not each.form.is_direct
-    ]
+    wrappers = [each.form.code(kernel(each.operation)) for each in portraits if each.form and not each.form.is_direct]
     libraries = sorted({statement for each in portraits if each.form for statement in each.form.imports})
-    return "\n".join(
-        [
-            f'"""The adapter of {portrait.name}: what `attnspec inspect` measured."""',
-            "",
-            *libraries,
-            *([""] if libraries else []),
-            f"import {module}",
-            "from attnspec.oracles import Conventions",
-            "from attnspec.properties import Implementation",
-            "",
-            *(f"\n{wrapper}\n" for wrapper in wrappers),
-            declaration(portrait, kernel),
-        ]
-    ).rstrip() + "\n"
+    return (
+        "\n".join(
+            [
+                f'"""The adapter of {portrait.name}: what `attnspec inspect` measured."""',
+                "",
+                *libraries,
+                *([""] if libraries else []),
+                f"import {module}",
+                "from attnspec.oracles import Conventions",
+                "from attnspec.properties import Implementation",
+                "",
+                *(f"\n{wrapper}\n" for wrapper in wrappers),
+                declaration(portrait, kernel),
+            ]
+        ).rstrip()
+        + "\n"
+    )
 
 
 def declaration(portrait: Portrait, kernel: Callable[[str], str] = lambda operation: operation) -> str:

@@ -121,9 +121,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment("alibi_slopes", lambda sizes: {"num_heads": 3}),
     Experiment("window", lambda sizes: {"causal": True, "window": (2, None)}, _SQUARE),
     Experiment("window", lambda sizes: {"window": (2, 1)}, _SQUARE),
-    Experiment(
-        "softcap_order", lambda sizes: {"softcap": 1.0, "bias": _bias(sizes), "mask": _mask(sizes)}, {"n_k": 6}
-    ),
+    Experiment("softcap_order", lambda sizes: {"softcap": 1.0, "bias": _bias(sizes), "mask": _mask(sizes)}, {"n_k": 6}),
     Experiment("softcap_order", lambda sizes: {"softcap": 1.0, "bias": _bias(sizes)}),
     Experiment("window", lambda sizes: {"steps": "append 6; attend 3", "window": 2}, {"n_q": 3, "n_k": 6}),
     Experiment("softcap_order", lambda sizes: {"softcap": 1.0, "mask": _mask(sizes)}),

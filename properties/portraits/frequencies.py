@@ -47,15 +47,19 @@ def _angles(operation: Operation, arguments: Mapping[str, Any], results: Sequenc
         case "rope_angles":
             return results[0][0]
         case "rope_tables":
-            first = _halves(results[0][0] + 1j * results[1][0], pairing)[0]
-            return np.angle(first)
+            return np.asarray(np.angle(_halves(results[0][0] + 1j * results[1][0], pairing)[0]))
         case "rope" | "rope_vjp":
             given = arguments.get("grad_out", arguments["x"])
-            first, second = (_halves(side.reshape(-1, *side.shape[-2:])[0, 0], pairing) for side in (given, results[0]))
-            before, after = first[0] + 1j * first[1], second[0] + 1j * second[1]
+            before, after = (_pairs(side.reshape(-1, side.shape[-1])[0], pairing) for side in (given, results[0]))
             turned = np.where(np.abs(before) > _SHORT, after * before.conj(), np.nan)
-            return np.angle(turned) * (-1 if operation.name == "rope_vjp" else 1)
+            return np.asarray(np.angle(turned) * (-1 if operation.name == "rope_vjp" else 1))
     return None
+
+
+def _pairs(row: Array, pairing: str) -> Array:
+    """The pairs of a row as complex numbers."""
+    first, second = _halves(row, pairing)
+    return np.asarray(first + 1j * second)
 
 
 def _halves(row: Array, pairing: str) -> tuple[Array, Array]:

@@ -222,7 +222,9 @@ def _bug(trial: _Trial, values: _Candidate) -> str:
     if not any(value != getattr(DEFAULT, name) for name, value in values.items()):
         return ""
     try:
-        expected = Caller(following(trial.implementation, values), trial.operation.name).expected(trial.operation, trial.arguments)
+        expected = Caller(following(trial.implementation, values), trial.operation.name).expected(
+            trial.operation, trial.arguments
+        )
     except ValueError:  # the value refuses the call
         return ""
     for bug in sorted(CATALOGUE.values(), key=lambda bug: not bug.citations):
@@ -233,4 +235,3 @@ def _bug(trial: _Trial, values: _Candidate) -> str:
             if trial.accepts(answer if isinstance(answer, tuple) else (answer,), expected):
                 return bug.id
     return ""
-

@@ -42,7 +42,7 @@ def plain_call(
 def numbers(shape: Sequence[int], seed: int = 0) -> Array:
     """Return an array of eighths from −1 to 1, different for each seed."""
     count = np.arange(np.prod(shape, dtype=int))
-    return ((count * 37 + count // 5 + 11 * seed) % 17 - 8).reshape(shape) / 8.0
+    return np.asarray(((count * 37 + count // 5 + 11 * seed) % 17 - 8).reshape(shape) / 8.0)
 
 
 _PLAIN = {"n_q": 3, "n_k": 5, "seq_len": 3, "num_heads": 1, "kv_heads": 1, "rows": 5, "max_len": 5}

@@ -16,8 +16,8 @@ from oracles.conventions import DEFAULT
 from oracles.formats import PRESETS
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS, Operation
-from properties.inspection.forms import Form
 from properties.inspection.form_search import form_of
+from properties.inspection.forms import Form
 from properties.portraits.inference import Calls, Finding, following, infer
 from properties.portraits.meanings import MEANINGS, meaning
 from properties.portraits.readings import anomalies
@@ -127,9 +127,7 @@ class Portrait:
         return {"name": self.name, "seconds": self.seconds, "operations": [one.to_dict() for one in self.operations]}
 
 
-def inspect(
-    kernel: Any, operation: str | None = None, *, declared: bool | None = None, until: float = inf
-) -> Portrait:
+def inspect(kernel: Any, operation: str | None = None, *, declared: bool | None = None, until: float = inf) -> Portrait:
     """Return the portrait of a kernel: a function with the name of its operation, a mapping, a module
     or an object with functions that are named after operations, or an `Implementation`.
 
@@ -158,8 +156,10 @@ def _of_undeclared(
     form = form_of(adapter.operations[operation.name], operation.name, until)
     made = form.implementation(adapter.name, adapter.operations[operation.name])
     called, calls = replace(made, refuses=(Exception,)), Calls()
-    attempts = [(arithmetic, infer(replace(called, arithmetic=arithmetic), operation, known, calls))
-        for arithmetic in _presets(called.resolved_arithmetic)]
+    attempts = [
+        (arithmetic, infer(replace(called, arithmetic=arithmetic), operation, known, calls))
+        for arithmetic in _presets(called.resolved_arithmetic)
+    ]
     arithmetic, findings = min(attempts, key=lambda attempt: _unexplained(attempt[1]))
     values = {**known, **{name: value for finding in findings for name, value in finding.values.items()}}
     others = sorted((kind for kind in calls.raised if not issubclass(kind, made.refuses)), key=str)
