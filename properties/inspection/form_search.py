@@ -78,7 +78,7 @@ _DIFFERENCES = (("value_dim", "head_dim"), ("n_k", "n_q"), ("model_dim", "heads_
 _COMPARED = {(True, False): ">= 0", (False, True): "<= 0", (False, False): "== 0"}
 
 
-class NoFormError(Exception):
+class NoFormError(ValueError):
     """No call worked. The message has a line for each reason."""
 
 

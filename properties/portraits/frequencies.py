@@ -43,9 +43,9 @@ def _angles(operation: Operation, arguments: Mapping[str, Any], results: Sequenc
     """
     match operation.name:
         case "inv_freq":
-            return results[0]
+            return np.asarray(results[0])
         case "rope_angles":
-            return results[0][0]
+            return np.asarray(results[0][0])
         case "rope_tables":
             return np.asarray(np.angle(_halves(results[0][0] + 1j * results[1][0], pairing)[0]))
         case "rope" | "rope_vjp":

@@ -61,6 +61,9 @@ def _sizes(wanted: Sizes) -> Iterator[Sizes]:
         yield {**_PLAIN, **_NARROW, **wanted, **longer, **wider, **more}
 
 
+_SETTINGS = {"kind": "default", "steps": "append 5; attend 3"}
+
+
 def _call(operation: Operation, sizes: Sizes, rank: int, options: Mapping[str, Any]) -> tuple[Any, ...]:
     """The arguments of a call with plain numbers, except for the options."""
     return tuple(
@@ -71,12 +74,18 @@ def _call(operation: Operation, sizes: Sizes, rank: int, options: Mapping[str, A
 
 def _plain(parameter: Parameter, sizes: Sizes, rank: int, seed: int) -> Any:
     """What a call passes for a parameter that the experiment does not choose."""
-    if parameter.optional or parameter.kind is Kind.MASK:
+    if parameter.optional or parameter.name == "mask":
         return None
+    if parameter.kind.is_setting:
+        return _SETTINGS[parameter.name]
+    if parameter.kind is Kind.INTEGERS:
+        return np.arange(3)
     if parameter.kind is Kind.SIZE:
         return sizes.get(parameter.name, 1)
     known = {"batch": 2, "pairs": 4, **sizes, "heads_width": sizes["num_heads"] * sizes["head_dim"]}
     shape = [size for axis in parameter.axes for size in ([1] * rank if axis == BATCH else [known[axis]])]
+    if parameter.kind is Kind.MASK:
+        return np.ones(shape, bool)
     if parameter.kind is Kind.TABLE:  # one number for each row, so that both channels of every pair have it
         return np.repeat(numbers([*shape[:-1], 1], seed), shape[-1], -1)
     return numbers(shape, seed)
