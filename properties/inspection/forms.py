@@ -1,8 +1,8 @@
-"""How a function can be called as an operation: a record, and the declaration that follows from it.
+"""How a function can be called as an operation: a record, and the code that follows from it.
 
-`properties.inspection.trials` finds the record by calls. The record is written as code: a wrapper
-of the function, and the fields of an `Implementation`. The implementation is made from that code,
-so that the written adapter does what was tried.
+`properties.inspection.form_search` finds the record by trial calls. The record is written as code:
+a wrapper of the function, and the fields of an `Implementation`. The implementation is made from
+the same code, so that a written adapter does what was tried.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,51 +11,32 @@ from typing import Any
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, OPERATIONS, Operation
+from properties.inspection.array_libraries import LIBRARIES
 from properties.inspection.size_rules import predicate_of
 
-__all__ = ["KERNEL", "LIBRARIES", "Form", "Refusal", "results_of"]
+__all__ = ["HEADS_FIRST", "ROWS_FIRST", "Form", "Refusal", "required", "results_of"]
 
-KERNEL = "kernel"
-"""The name of the user's function in the wrapper, unless another one is given."""
+HEADS_FIRST, ROWS_FIRST = "b h s d", "b s h d"
+"""The orders of axes: batch, heads, sequence, width, as the contract has them; or heads after the
+sequence.
+"""
 
-
-@dataclass(frozen=True)
-class _Library:
-    """How code makes and copies the arrays of a library.
-
-    module         what the code imports
-    imports        the import statement
-    arrays         the field `arrays` of an `Implementation`, as code
-    copied         code that makes an array contiguous after its axes were exchanged
-    ones           code that makes a mask of a shape that hides no key
-    """
-
-    module: str
-    imports: str
-    arrays: str
-    copied: str
-    ones: str
-
-
-LIBRARIES = {
-    "numpy": _Library("numpy", "import numpy as np", "'numpy'", ".copy()", "np.ones({shape}, bool)"),
-    "torch": _Library(
-        "torch",
-        "import torch",
-        "'torch'",
-        ".contiguous()",
-        "torch.ones({shape}, dtype=torch.bool, device={array}.device)",
-    ),
-    "jax": _Library("jax.numpy", "import jax.numpy as jnp", "jnp.asarray", "", "jnp.ones({shape}, bool)"),
-}
-"""The libraries whose arrays are tried, in order."""
 
 _MASK_SHAPES = {
     "q": "(*q.shape[:-1], k.shape[-2])",
     "x": "(*x.shape[:-1], x.shape[-2])",
     "scores": "scores.shape",
 }
-"""The shape of a full mask, as code, by the array that shows it."""
+"""Code for the shape of a full mask, by the array that shows the shape."""
+
+_DEFAULTS = {
+    "arrays": '"numpy"',
+    "batch_ranks": "(0, 1, 2)",
+    "supports": "[]",
+    "features": "()",
+    "layouts": "None",
+}
+"""The values of fields that a declaration leaves out."""
 
 
 @dataclass(frozen=True)
@@ -73,17 +54,16 @@ class Form:
     operation     the name of the operation
     arrays        the library of the arrays: "numpy", "torch" or "jax"
     dtypes        the number types that work, the widest first
-    batch_ranks   how many axes before the last two work. Axes of heads count
-    axes          the order of the axes: "b h s d", or "b s h d"
+    batch_ranks   how many axes before the last two work. An axis of heads counts
+    axes          the order of the axes: `HEADS_FIRST` or `ROWS_FIRST`
     positional    the parameters that are passed by position, in order
     keywords      the parameters that are passed by keyword, with the function's name for each
     switches      further keyword arguments of every call
-    results       for each result the code that takes it from the return value `found`
-    fills_mask    whether the function needs a mask: a call without one passes a mask that hides no
-                  key
+    results       code for each result, which takes it from the return value `found`
+    fills_mask    whether a call without a mask must pass a mask that hides no key
     features      the names of `FEATURES` that the function takes
     words         the words of `supports`
-    sizes         the rule of each restricted size: source text, see `size_rules`
+    sizes         the rule of each restricted size, as code: see `size_rules`
     layouts       () if the function misreads arrays that are not contiguous, else None
     refusals      what failed, and why
     assumed       sentences on what is declared beyond what was tried
@@ -94,7 +74,7 @@ class Form:
     arrays: str
     dtypes: tuple[str, ...]
     batch_ranks: tuple[int, ...]
-    axes: str = "b h s d"
+    axes: str = HEADS_FIRST
     positional: tuple[str, ...] = ()
     keywords: Mapping[str, str] = field(default_factory=dict)
     switches: Mapping[str, Any] = field(default_factory=dict)
@@ -119,43 +99,41 @@ class Form:
         return len(self.results) == len(self._operation.outputs)
 
     @property
-    def is_direct(self) -> bool:
-        """Whether the function can be called as the contract calls it, without a wrapper."""
-        operation = self._operation
-        same_names = all(name == keyword for name, keyword in self.keywords.items())
-        return (
-            (self.axes, self.fills_mask, dict(self.switches)) == ("b h s d", False, {})
-            and self.positional == _required(operation)
-            and same_names
-            and self.results in (*results_of(operation)[:1], ("found",))
-        )
-
-    @property
-    def imports(self) -> tuple[str, ...]:
-        """The import statements that the declarations and the wrapper need."""
-        used = " ".join([*self.declarations.values(), "" if self.is_direct else self.code()])
-        statement = LIBRARIES[self.arrays].imports
-        return (statement,) if f"{statement.split()[-1]}." in used else ()
-
-    @property
     def predicates(self) -> dict[str, Callable[[int], bool]]:
         """The predicate of each restricted size."""
         return {name: predicate_of(rule) for name, rule in self.sizes.items()}
 
     @property
+    def is_direct(self) -> bool:
+        """Whether the function takes and returns what the contract says, without a wrapper."""
+        return (
+            self.axes == HEADS_FIRST
+            and self.positional == required(self._operation)
+            and self.results in (results_of(self._operation)[0], ("found",))
+            and not (self.switches or self._renamed or self.fills_mask)
+        )
+
+    @property
     def declarations(self) -> dict[str, str]:
         """The fields of an `Implementation` that differ from their defaults, as code."""
-        sizes = ", ".join(f"{name!r}: {rule}" for name, rule in self.sizes.items())
-        supports = ", ".join([*map(repr, self.words), *([f"{{{sizes}}}"] if sizes else [])])
+        sizes = ", ".join(f'"{name}": {rule}' for name, rule in self.sizes.items())
+        supports = ", ".join([*map(_quoted, self.words), *([f"{{{sizes}}}"] if sizes else [])])
         written = {
-            "arithmetic": repr(self.dtype),
+            "arithmetic": _quoted(self.dtype),
             "arrays": LIBRARIES[self.arrays].arrays,
             "batch_ranks": repr(self.batch_ranks),
             "supports": f"[{supports}]",
-            "features": repr(self.features),
+            "features": _quoted(self.features),
             "layouts": repr(self.layouts),
         }
         return {name: code for name, code in written.items() if code != _DEFAULTS.get(name)}
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """The import statements that the declarations and the wrapper need."""
+        statement = LIBRARIES[self.arrays].imports
+        used = "".join([*self.declarations.values(), *([] if self.is_direct else [self.code()])])
+        return (statement,) if f"{statement.split()[-1]}." in used else ()
 
     def implementation(self, name: str, function: Callable[..., Any]) -> Implementation:
         """Return the implementation that offers the function as the operation."""
@@ -172,34 +150,38 @@ class Form:
         wrapper: Callable[..., Any] = namespace[self.operation]
         return wrapper
 
-    def _namespace(self, function: Callable[..., Any]) -> dict[str, Any]:
-        namespace: dict[str, Any] = {KERNEL: function}
-        exec(LIBRARIES[self.arrays].imports, namespace)
-        return namespace
+    def code(self, kernel: str = "kernel") -> str:
+        """Return the wrapper as code: a function with the operation's name that calls `kernel`."""
+        parameters = [*required(self._operation), *(["**options"] if self._option_names else [])]
+        lines = [
+            f"def {self.operation}({', '.join(parameters)}):",
+            *self._mask_lines(),
+            *self._axes_lines(),
+            *([f"    names = {_quoted(self._renamed)}"] if self._renamed else []),
+            f"    found = {kernel}({', '.join(self._arguments())})",
+            f"    return {', '.join(self._returned())}",
+        ]
+        return "\n".join(lines) + "\n"
 
     @property
     def _operation(self) -> Operation:
         return OPERATIONS[self.operation]
 
-    def code(self, kernel: str = KERNEL) -> str:
-        """Return the wrapper as code: a function with the operation's name that calls `kernel`."""
-        parameters = [*_required(self._operation), *(["**options"] if self._passed_options else [])]
-        lines = [
-            f"def {self.operation}({', '.join(parameters)}):",
-            f'    """Return what `{kernel}` returns, called in its own way."""',
-            *self._mask_lines,
-            *self._axes_lines,
-            f"    found = {kernel}({', '.join(self._arguments)})",
-            f"    return {self._returned}",
-        ]
-        return "\n".join(lines) + "\n"
-
     @property
-    def _passed_options(self) -> dict[str, str]:
+    def _option_names(self) -> dict[str, str]:
         """The function's name of each option that it takes."""
         return {name: keyword for name, keyword in self.keywords.items() if name in self._operation.options}
 
     @property
+    def _renamed(self) -> dict[str, str]:
+        """The function's name of each option that has another name in the contract."""
+        return {name: keyword for name, keyword in self._option_names.items() if name != keyword}
+
+    def _namespace(self, function: Callable[..., Any]) -> dict[str, Any]:
+        namespace: dict[str, Any] = {"kernel": function}
+        exec(LIBRARIES[self.arrays].imports, namespace)
+        return namespace
+
     def _mask_lines(self) -> list[str]:
         if not self.fills_mask:
             return []
@@ -207,69 +189,60 @@ class Form:
         ones = LIBRARIES[self.arrays].ones.format(shape=_MASK_SHAPES[array], array=array)
         return ["    if mask is None:", f"        mask = {ones}"]
 
-    @property
     def _axes_lines(self) -> list[str]:
-        arrays = [name for name in _required(self._operation) if _has_heads_before_rows(self._operation, name)]
-        if self.axes == "b h s d":
+        if self.axes == HEADS_FIRST:
             return []
         copied = LIBRARIES[self.arrays].copied
+        arrays = [name for name in required(self._operation) if _has_movable_rows(self._operation, name)]
         return [f"    {name} = {name}.swapaxes(-2, -3){copied}" for name in arrays]
 
-    @property
     def _arguments(self) -> list[str]:
         """The arguments of the call of the function, as code."""
-        required = [
-            f"**({{}} if mask is None else {{{keyword!r}: mask}})" if name == "mask" else f"{keyword}={name}"
+        by_keyword = [
+            f'**({{}} if mask is None else {{"{keyword}": mask}})' if name == "mask" else f"{keyword}={name}"
             for name, keyword in self.keywords.items()
-            if name not in self._operation.options
+            if name not in self._option_names
         ]
-        names = self._passed_options
-        renamed = f"{{{names!r}[name]: option for name, option in options.items()}}"
-        same = all(name == keyword for name, keyword in names.items())
-        options = ["**options" if same else f"**{renamed}"] if names else []
-        return [
-            *self.positional,
-            *(f"{keyword}={switch!r}" for keyword, switch in self.switches.items()),
-            *required,
-            *options,
-        ]
+        switches = [f"{keyword}={switch!r}" for keyword, switch in self.switches.items()]
+        renamed = "{names.get(name, name): option for name, option in options.items()}"
+        options = [f"**{renamed if self._renamed else 'options'}"] if self._option_names else []
+        return [*self.positional, *switches, *by_keyword, *options]
 
-    @property
-    def _returned(self) -> str:
+    def _returned(self) -> list[str]:
         """The results, as code."""
-        swapped = self.axes != "b h s d"
-        results = [
+        return [
             f"{code}.swapaxes(-2, -3)"
-            if swapped and code != "None" and _has_heads_before_rows(self._operation, name)
+            if self.axes == ROWS_FIRST and code != "None" and _has_movable_rows(self._operation, name)
             else code
             for name, code in zip(self._operation.outputs, self.results, strict=False)
         ]
-        return ", ".join(results)
 
 
-_DEFAULTS = {"arrays": "'numpy'", "supports": "[]", "features": "()", "layouts": "None"}
-"""The values of fields that a declaration leaves out."""
-
-
-def _required(operation: Operation) -> tuple[str, ...]:
+def required(operation: Operation) -> tuple[str, ...]:
+    """Return the parameters that every call passes, in order."""
     return tuple(name for name in operation.parameters if name not in operation.options)
 
 
-def _has_heads_before_rows(operation: Operation, name: str) -> bool:
-    """Whether an array has rows of channels behind leading axes, so that libraries disagree about
-    the place of its axis of heads.
-    """
-    axes = operation.axes.get(name, ())
-    return bool(axes) and axes[0] == BATCH and axes[-1] in ("head_dim", "value_dim") and not operation.broadcasts(name)
-
-
 def results_of(operation: Operation) -> tuple[tuple[str, ...], ...]:
-    """Return the ways in which the results may be found in a return value, the contract's first."""
+    """Return the ways in which results may be found in a return value, the contract's way first."""
     if len(operation.outputs) == 1:
         return (("found",), ("found[0]",))
     several = tuple(f"found[{place}]" for place in range(len(operation.outputs)))
-    if operation.name == "attention_vjp":  # without the gradients of the bias and of the sinks
+    if operation.name == "attention_vjp":  # the function may return no gradients of bias and sinks
         return (several, (*several[:3], "None", "None"))
-    if operation.outputs[-1] in ("lse", "dlse") and len(operation.outputs) == 2:
+    if operation.outputs in (("out", "lse"), ("dout", "dlse")):
         return (several, ("found[0]", "found[1].swapaxes(-1, -2)"), ("found",), ("found[0]",))
     return (several,)
+
+
+def _has_movable_rows(operation: Operation, name: str) -> bool:
+    """Whether an array has rows of channels behind leading axes. Libraries disagree about the order
+    of the axes of rows and of heads.
+    """
+    axes = operation.axes.get(name, ())
+    return axes[:1] == (BATCH,) and axes[-1] in ("head_dim", "value_dim") and not operation.broadcasts(name)
+
+
+def _quoted(value: object) -> str:
+    """Return code for names and containers of names, in double quotes."""
+    return repr(value).replace("'", '"')

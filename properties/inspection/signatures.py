@@ -5,13 +5,14 @@ A function without a signature may name its parameters in its docstring, as PyTo
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from properties.contract.operations import Operation
+from properties.inspection.forms import required
 
-__all__ = ["NAMES", "Way", "names_of", "ways"]
+__all__ = ["NAMES", "Way", "names_of", "usual_names", "ways"]
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "q": ("q", "query", "queries"),
@@ -46,12 +47,18 @@ class Way(NamedTuple):
     fills_mask: bool = False
 
 
-def names_of(function: Callable[..., Any], parameter: str) -> tuple[str, ...]:
-    """Return the names under which a function may take a parameter. Where neither a signature nor a
-    docstring shows the names, these are all usual names.
+def names_of(function: Callable[..., Any], operation: Operation, parameter: str) -> tuple[str, ...]:
+    """Return the names under which a function may take a parameter of an operation. Where neither a
+    signature nor a docstring shows the names, these are all usual names.
     """
-    usual, known = NAMES.get(parameter, (parameter,)), _known_names(function)
-    return usual if known is None else tuple(name for name in usual if name in known)
+    known = _known_names(function)
+    usual = [name for name in usual_names(parameter) if name == parameter or name not in operation.parameters]
+    return tuple(name for name in usual if known is None or name in known)
+
+
+def usual_names(parameter: str) -> tuple[str, ...]:
+    """Return the names that libraries give to a parameter, ours first."""
+    return NAMES.get(parameter, (parameter,))
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
@@ -78,36 +85,39 @@ def ways(function: Callable[..., Any], operation: Operation) -> list[Way]:
     passed in our order, with the parameters that a function may lack, and without them.
     """
     signature = _signature(function)
-    required = tuple(parameter for parameter in operation.parameters if parameter not in operation.options)
-    needed = tuple(parameter for parameter in required if parameter not in _MAY_LACK)
-    shown = tuple(_shown_order(signature, required)) if signature else ()
-    if shown[: len(required)] == required:
-        found = [Way(required, {})]
+    passed = required(operation)
+    needed = tuple(parameter for parameter in passed if parameter not in _MAY_LACK)
+    shown = tuple(_shown_order(signature, passed)) if signature else ()
+    if shown[: len(passed)] == passed:
+        found = [Way(passed, {})]
     elif shown[: len(needed)] == needed:
-        found = [Way(needed, _keywords(function, [name for name in required if name not in needed]))]
-    elif signature and _known_names(function) is not None and all(names_of(function, name) for name in needed):
-        found = [Way((), _keywords(function, required))]
+        found = [Way(needed, _keywords(function, operation, [name for name in passed if name not in needed]))]
+    elif (
+        signature and _known_names(function) is not None and all(names_of(function, operation, name) for name in needed)
+    ):
+        found = [Way((), _keywords(function, operation, passed))]
     else:
-        found = [Way(given, {}) for given in dict.fromkeys((required, needed))]
+        found = [Way(given, {}) for given in dict.fromkeys((passed, needed))]
     filled = [way._replace(fills_mask=True) for way in found if "mask" in (*way.positional, *way.keywords)]
     return [way for way in (*found, *filled) if signature is None or _binds(signature, way)]
 
 
-def _shown_order(signature: inspect.Signature, required: tuple[str, ...]) -> Iterator[str]:
-    """The required parameters in the order of a signature, up to a name that is not usual."""
-    remaining = list(required)
+def _shown_order(signature: inspect.Signature, parameters: tuple[str, ...]) -> Iterator[str]:
+    """The parameters in the order of a signature, up to a name that is not usual."""
+    remaining = list(parameters)
     for shown in signature.parameters.values():
-        found = [name for name in remaining if shown.kind in _BY_POSITION and shown.name in NAMES.get(name, (name,))]
+        found = [name for name in remaining if shown.kind in _BY_POSITION and shown.name in usual_names(name)]
         if not found:
             return
         remaining.remove(found[0])
         yield found[0]
 
 
-def _keywords(function: Callable[..., Any], parameters: Any) -> dict[str, str]:
-    """The first usual name of each parameter that a function is known to have."""
-    known = _known_names(function) or set()
-    return {name: usual[0] for name in parameters if (usual := names_of(function, name)) and usual[0] in known}
+def _keywords(function: Callable[..., Any], operation: Operation, parameters: Sequence[str]) -> dict[str, str]:
+    """The name of each parameter that a function is known to have."""
+    if _known_names(function) is None:
+        return {}
+    return {name: usual[0] for name in parameters if (usual := names_of(function, operation, name))}
 
 
 def _binds(signature: inspect.Signature, way: Way) -> bool:

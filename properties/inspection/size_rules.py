@@ -9,7 +9,7 @@ from typing import Any
 
 __all__ = ["predicate_of", "rule_of", "sentence_of"]
 
-_MULTIPLES = (2, 4, 8, 16, 32, 64, 128)
+_MULTIPLES = (128, 64, 32, 16, 8, 4, 2)
 
 
 def predicate_of(rule: str) -> Callable[[int], bool]:
@@ -35,13 +35,14 @@ def rule_of(tried: Mapping[int, bool]) -> str:
 
 def _conditions(working: list[int]) -> Iterator[str]:
     """The conditions on a size from the simplest on: "", one term, two terms."""
-    bounds = [f"size <= {working[-1]}", f"size >= {working[0]}"]
+    bounds = [f"size <= {working[-1]}", f"size >= {working[0]}"] if len(working) > 1 else []
     multiples = [f"size % {factor} == 0" for factor in _MULTIPLES if _shows_multiples(working, factor)]
     yield ""
     yield from multiples
     yield from bounds
     yield from (f"{multiple} and {bound}" for multiple in multiples for bound in bounds)
-    yield " and ".join(reversed(bounds))
+    if bounds:
+        yield " and ".join(reversed(bounds))
 
 
 def _shows_multiples(working: list[int], factor: int) -> bool:

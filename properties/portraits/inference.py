@@ -120,7 +120,9 @@ class Calls:
         results that are not results, and OutsideError and UngivenError if the call cannot be made.
         """
         polarity = implementation.resolved_conventions.mask_polarity
-        key = (operation.name, polarity, *(x.tobytes() if isinstance(x, np.ndarray) else x for x in arguments))
+        number_type = implementation.resolved_arithmetic.inputs.name
+        given = (argument.tobytes() if isinstance(argument, np.ndarray) else argument for argument in arguments)
+        key = (operation.name, polarity, number_type, *given)
         if key not in self._known:
             self._known[key] = self._made(implementation, operation, arguments)
         known = self._known[key]

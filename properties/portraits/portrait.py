@@ -153,19 +153,34 @@ def _of_undeclared(
     adapter: Implementation, operation: Operation, known: Mapping[str, Any], until: float
 ) -> OperationPortrait:
     """The portrait of an operation about which nothing is declared."""
-    form = form_of(adapter.operations[operation.name], operation.name, until)
-    made = form.implementation(adapter.name, adapter.operations[operation.name])
-    called, calls = replace(made, refuses=(Exception,)), Calls()
-    attempts = [
-        (arithmetic, infer(replace(called, arithmetic=arithmetic), operation, known, calls))
-        for arithmetic in _presets(called.resolved_arithmetic)
-    ]
-    arithmetic, findings = min(attempts, key=lambda attempt: _unexplained(attempt[1]))
+    form, calls = form_of(adapter.operations[operation.name], operation.name, until), Calls()
+    made, findings = _best(form, adapter, operation, known, calls)
     values = {**known, **{name: value for finding in findings for name, value in finding.values.items()}}
     others = sorted((kind for kind in calls.raised if not issubclass(kind, made.refuses)), key=str)
-    declared = replace(made, arithmetic=arithmetic, refuses=(*made.refuses, *others))
-    implementation = following(declared, values)
+    implementation = following(replace(made, refuses=(*made.refuses, *others)), values)
     return _portrait(implementation, operation, form, findings, calls, until)
+
+
+def _best(
+    form: Form, adapter: Implementation, operation: Operation, known: Mapping[str, Any], calls: Calls
+) -> tuple[Implementation, tuple[Finding, ...]]:
+    """The implementation in the first number type and preset under which every experiment agrees with
+    some value of its convention, widest and finest first; else the one with the fewest others.
+    """
+    best: tuple[int, Implementation, tuple[Finding, ...]] | None = None
+    for place in range(len(form.dtypes)):
+        of_type = replace(form, dtypes=form.dtypes[place:])
+        made = of_type.implementation(adapter.name, adapter.operations[operation.name])
+        for arithmetic in _presets(made.resolved_arithmetic):
+            declared = replace(made, arithmetic=arithmetic)
+            findings = infer(replace(declared, refuses=(Exception,)), operation, known, calls)
+            unexplained = sum(not finding.values for finding in findings)
+            if best is None or unexplained < best[0]:
+                best = unexplained, declared, findings
+            if not unexplained:
+                return declared, findings
+    assert best is not None
+    return best[1:]
 
 
 def _of_declared(
@@ -228,10 +243,6 @@ def _presets(narrowest: Arithmetic) -> Iterator[Arithmetic]:
     for preset in PRESETS:
         if (preset.inputs, preset.output) == (narrowest.inputs, narrowest.output):
             yield preset
-
-
-def _unexplained(findings: Sequence[Finding]) -> int:
-    return sum(not finding.values for finding in findings)
 
 
 def _unexplained_call(finding: Finding) -> str:

@@ -12,7 +12,7 @@ from properties.contract.operations import BATCH, Operation
 from properties.contract.parameters import Kind
 from properties.inspection.array import Array
 
-__all__ = ["EVERYDAY", "OPTIONS", "Trial"]
+__all__ = ["EVERYDAY", "OPTIONS", "Trial", "heads_of"]
 
 EVERYDAY = {
     **dict.fromkeys(("n_q", "n_k", "seq_len", "max_len"), 128),
@@ -22,6 +22,11 @@ EVERYDAY = {
 """The sizes of the first call. Most kernels take them: multiples of 64, and the number of heads
 differs from the number of rows.
 """
+
+
+def heads_of(operation: Operation) -> int:
+    """Return 1 if the arrays of an operation have an axis of heads with a name, else 0."""
+    return int("num_heads" in operation.axes.get("q", ()))
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,10 @@ class Trial:
         """Return the trial with further arguments."""
         return replace(self, given={**self.given, **given})
 
+    def sized(self, **sizes: int) -> "Trial":
+        """Return the trial with other sizes."""
+        return replace(self, sizes={**self.sizes, **sizes})
+
     def size(self, name: str) -> int:
         """Return a size of the call."""
         if name == "pairs":
@@ -51,8 +60,7 @@ class Trial:
 
     def shape(self, operation: Operation, name: str) -> tuple[int, ...]:
         """Return the shape of an array of the operation."""
-        heads = int("num_heads" in operation.axes.get("q", ()))
-        lead = (self.batch,) * (self.rank - heads)
+        lead = (self.batch,) * (self.rank - heads_of(operation))
         axes = operation.axes[name]
         return tuple(size for axis in axes for size in (lead if axis == BATCH else (self.size(axis),)))
 
