@@ -45,6 +45,7 @@ class Finding:
     arguments   the arguments of the call
     bug         the id of a known bug that gives these results where the default value is meant; ""
                 for the default value, or if no known bug does
+    nearest     if the results agree with no value: the nearest value, and the largest error under it
     """
 
     convention: str
@@ -52,6 +53,7 @@ class Finding:
     operation: str
     arguments: tuple[Any, ...]
     bug: str = ""
+    nearest: tuple[Any, float] | None = None
 
     @property
     def call(self) -> str:
@@ -189,6 +191,19 @@ class _Trial:
             return results is None
         return results is not None and self.accepts(results, expected)
 
+    def error(self, candidate: _Candidate) -> float:
+        """The largest error of the results under the values of a candidate; ∞ if it cannot be measured."""
+        results = self.results(candidate)
+        try:
+            expected = Caller(following(self.implementation, candidate), self.operation.name).expected(
+                self.operation, self.arguments
+            )
+        except ValueError:
+            return np.inf
+        pairs = zip(results or (), expected, strict=False)
+        errors = [np.abs(value - one.mid).max(initial=0.0) for value, one in pairs if isinstance(one, Enclosure)]
+        return float(np.nan_to_num(max(errors, default=np.inf), nan=np.inf))
+
     def accepts(self, results: Sequence[Array], expected: Sequence[Any]) -> bool:
         """Whether the results that the experiment judges are within their error limits."""
         names = self.operation.returned(self.arguments)
@@ -208,12 +223,20 @@ def _finding(trial: _Trial) -> Finding | None:
     if trial.experiment.judged in trial.implementation.support.untold(trial.operation):
         return None
     try:
-        fitting = [candidate for candidate in trial.candidates() if trial.agrees(candidate)]
+        candidates = list(trial.candidates())
+        fitting = [candidate for candidate in candidates if trial.agrees(candidate)]
     except (BrokenError, OutsideError, UngivenError):
         return None
     if len({candidate[convention] for candidate in fitting}) > 1:
         return None
-    values = {name: value for name, value in (fitting or [{}])[0].items() if name in trial.operation.conventions}
+    if not fitting:
+        error, value = min(
+            ((trial.error(candidate), candidate[convention]) for candidate in candidates),
+            default=(np.inf, None),
+            key=lambda pair: pair[0],
+        )
+        return Finding(convention, {}, trial.operation.name, trial.arguments, nearest=(value, error))
+    values = {name: value for name, value in fitting[0].items() if name in trial.operation.conventions}
     return Finding(convention, values, trial.operation.name, trial.arguments, _bug(trial, values))
 
 

@@ -7,7 +7,7 @@ read the kernel as it should be under these conventions. What they read otherwis
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, isfinite
 from statistics import median
 from typing import Any
 
@@ -248,7 +248,9 @@ def _presets(narrowest: Arithmetic) -> Iterator[Arithmetic]:
 def _unexplained_call(finding: Finding) -> str:
     """A sentence on an experiment whose results agree with no value of its convention."""
     values = ", ".join(f"{value!r}" for value in MEANINGS[finding.convention])
-    return f"{finding.call}: the results agree with no value of {finding.convention} ({values})."
+    said = f"{finding.call}: the results agree with no value of {finding.convention} ({values})."
+    value, error = finding.nearest or (None, inf)
+    return f"{said} The nearest is {value!r}, with an error of {error:.2g}." if isfinite(error) else said
 
 
 def _unknown(implementation: Implementation, operation: Operation, findings: Sequence[Finding]) -> tuple[str, ...]:
