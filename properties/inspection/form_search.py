@@ -16,8 +16,8 @@ from properties.contract.operations import OPERATIONS
 from properties.inspection.array import Array
 from properties.inspection.array_libraries import libraries_of
 from properties.inspection.form_arguments import Trial, heads_of
-from properties.inspection.form_options import find_options
-from properties.inspection.form_sizes import find_sizes
+from properties.inspection.form_options import find_both, find_options
+from properties.inspection.form_sizes import find_places, find_sizes
 from properties.inspection.form_trials import NoFormError, RefusedError, Trials, alike
 from properties.inspection.forms import HEADS_FIRST, ROWS_FIRST, Form
 from properties.inspection.probe import SpentError
@@ -40,6 +40,7 @@ _ROTATIONS = ("rope", "apply_rotary")
 _ROTATION_GRADIENTS = ("rope_vjp", "apply_rotary_vjp")
 
 _FACTOR = 1 / 1024
+_NONZERO_SHARE = 0.75  # half of a float64 array is left if the function writes float32
 _LINEAR: Mapping[str, str] = {
     **dict.fromkeys(_ATTENTION, "v"),
     **dict.fromkeys((*_ATTENTION_GRADIENTS, *_ROTATION_GRADIENTS, "multi_head_attention_vjp"), "grad_out"),
@@ -61,7 +62,7 @@ def form_of(function: Callable[..., Any], operation: str, until: float = inf, ca
         raise ValueError(f"{operation} takes a class of caches, and not a function.")
     trials = Trials(function, operation, calls, until)
     try:
-        for find in (_find_first, _shorten, _find_dtypes, _find_order_of_axes, find_options, find_sizes):
+        for find in _STAGES:
             find(trials)
     except SpentError:
         trials.assumed.append(f"The search ended after {trials.calls} calls. The rest is assumed to work.")
@@ -188,13 +189,23 @@ def _find_dtypes(trials: Trials) -> None:
 
 
 def _require_linear(trials: Trials, form: Form, results: list[Array]) -> None:
-    """Raise RefusedError if a factor of an argument is not a factor of the first result. A function
-    that misreads the type of its arrays shows this.
+    """Raise RefusedError if a factor of an argument is not a factor of the first result, or if much
+    of this result is 0. A function that misreads the type of its arrays shows one of them: it
+    writes a part of the result only, or interprets bits as other numbers.
     """
-    name = _LINEAR.get(trials.operation.name)
+    name, output = _LINEAR.get(trials.operation.name), trials.operation.outputs[0]
     if name is None:
         return
+    if np.count_nonzero(results[0]) <= _NONZERO_SHARE * results[0].size:
+        raise RefusedError(f"More than a quarter of {output} is 0.")
     given = trials.operation.named(trials.trial.arguments(trials.operation))[name]
     scaled = trials.results(form, trials.trial.with_arguments(**{name: given * _FACTOR}))
     if not alike(results[0] * _FACTOR, scaled[0]):
-        raise RefusedError(f"{name} / 1024 does not give {trials.operation.outputs[0]} / 1024.")
+        raise RefusedError(f"{name} / 1024 does not give {output} / 1024.")
+
+
+_STAGES = (
+    *(_find_first, _shorten, _find_dtypes, _find_order_of_axes),
+    *(find_options, find_places, find_both, find_sizes),
+)
+"""What is found, in order. Each stage goes on with what the stages before it found."""
