@@ -112,7 +112,7 @@ def _find_kind(trials: Trials, forms: list[Form]) -> bool:
                 del trials.refusals[earlier:]
                 trials.adopt(tried, trials.base)
                 return True
-            if "unexpected keyword" in trials.refusals[-1].error:
+            if _is_unknown(trials):
                 break
     if not forms:
         trials.refuse("mask", _nameless("mask"))
@@ -170,6 +170,8 @@ def _find_option(trials: Trials, name: str, value: Any) -> None:
             del trials.refusals[earlier:]
             trials.adopt(found, trials.base)
             return
+        if not _is_unknown(trials):  # a function that takes any name may take only one of them
+            return
     if not names:
         trials.refuse(name, f"{known[0]} passes another argument." if known else _nameless(name))
 
@@ -197,6 +199,11 @@ def _changes(trials: Trials, name: str, form: Form, **given: Any) -> bool:
     with suppress(RefusedError):
         return bool(trials.changed(name, form, causal.with_arguments(**given), trials.results(trials.form, causal)))
     return False
+
+
+def _is_unknown(trials: Trials) -> bool:
+    """Whether the last call failed because the function does not know a name."""
+    return "unexpected keyword" in trials.refusals[-1].error
 
 
 def _nameless(parameter: str) -> str:

@@ -4,7 +4,7 @@ The search varies one thing after another: the library and the type of arrays, t
 number of axes, the options, the memory layout, and the sizes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from properties.contract.operations import OPERATIONS
+from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.inspection.array import Array
 from properties.inspection.array_libraries import libraries_of
 from properties.inspection.form_arguments import Trial, heads_of
 from properties.inspection.form_options import find_both, find_options
 from properties.inspection.form_sizes import find_places, find_sizes
 from properties.inspection.form_trials import NoFormError, RefusedError, Trials, alike
-from properties.inspection.forms import HEADS_FIRST, ROWS_FIRST, Form
+from properties.inspection.forms import HEADS_FIRST, ROWS_FIRST, Form, has_movable_rows, required
 from properties.inspection.probe import SpentError
 from properties.inspection.signatures import ways
 
@@ -28,11 +28,16 @@ __all__ = ["NoFormError", "form_of"]
 _MOST_CALLS = 40
 _FEW_ROWS = 16
 _DTYPES = ("float64", "float32", "float16", "bfloat16")
-_PLACES = ((2, HEADS_FIRST), (2, ROWS_FIRST), (1, HEADS_FIRST), (0, HEADS_FIRST))
+_PLACES_OF_HEADS = ((2, HEADS_FIRST), (2, ROWS_FIRST), (1, HEADS_FIRST), (0, HEADS_FIRST))
+_OTHER_PLACES = ((1, HEADS_FIRST), (0, HEADS_FIRST), (2, HEADS_FIRST))
 """The numbers and orders of axes with which the first call is tried."""
 
-_OTHER_SIZES: Mapping[str, int] = dict.fromkeys(("head_dim", "value_dim", "embed_dim"), 128)
-"""The sizes of the first call if everyday sizes fail."""
+_FIRST_SIZES: Sequence[Mapping[str, int]] = (
+    {},
+    {"start_pos": 0},
+    dict.fromkeys(("head_dim", "value_dim", "embed_dim"), 128),
+)
+"""The sizes of the first call that differ from everyday sizes, in the order in which they are tried."""
 
 _ATTENTION = ("scaled_dot_product_attention", "causal_attention", "grouped_query_attention", "attention")
 _ATTENTION_GRADIENTS = ("scaled_dot_product_attention_vjp", "attention_vjp")
@@ -78,26 +83,34 @@ def _find_first(trials: Trials) -> None:
     def has_type_error() -> bool:
         return any("TypeError" in refusal.error for refusal in trials.refusals)
 
-    for sizes in ({}, _OTHER_SIZES):
-        for rank, axes in _PLACES:
+    for sizes in (sizes for sizes in _FIRST_SIZES if not sizes or sizes.keys() & trials.measured):
+        for rank, axes in _places(trials.operation):
             for library in libraries_of(trials.function, has_type_error):
                 form = Form(trials.operation.name, library, (), (rank,), axes)
                 if rank >= heads_of(trials.operation) and _find_at(trials, Trial(sizes, rank), form):
                     return
 
 
+def _places(operation: Operation) -> Sequence[tuple[int, str]]:
+    """The numbers and orders of axes that the arrays of an operation may have."""
+    names = required(operation)
+    if any(has_movable_rows(operation, name) for name in names):
+        return _PLACES_OF_HEADS
+    return _OTHER_PLACES if any(BATCH in operation.axes.get(name, ()) for name in names) else _OTHER_PLACES[:1]
+
+
 def _find_at(trials: Trials, trial: Trial, form: Form) -> bool:
     """Find a way of passing arguments, and a number type, with which a call works."""
     for way in ways(trials.function, trials.operation):
         takes_start = "start_pos" in (*way.positional, *way.keywords)
-        first = trial if takes_start else trial.with_arguments(start_pos=0)
+        first = trial if takes_start else trial.sized(start_pos=0)
         earlier, trials.is_unchecked = len(trials.refusals), False
         for dtype in _DTYPES:
             try:
                 found, base = trials.with_results(replace(form, dtypes=(dtype,), **way._asdict()), first)
             except RefusedError as refused:
                 trials.refuse(dtype, refused)
-                trials.is_unchecked |= trials.has_returned
+                trials.is_unchecked |= trials.has_returned and bool(trials.operation.arrays)
                 continue
             del trials.refusals[:earlier]
             trials.first = first
@@ -183,7 +196,7 @@ def _find_dtypes(trials: Trials) -> None:
             reading[dtype] = results
         except RefusedError as refused:
             trials.refuse(dtype, refused)
-            trials.is_unchecked |= trials.has_returned and not reading
+            trials.is_unchecked |= trials.has_returned and not reading and bool(trials.operation.arrays)
     found = reading or returning
     trials.adopt(replace(trials.form, dtypes=tuple(found)), next(iter(found.values())))
 

@@ -41,7 +41,7 @@ def find_places(trials: Trials) -> None:
 
 def find_sizes(trials: Trials) -> None:
     """Find the sizes that the function takes."""
-    if "start_pos" in trials.measured & trials.trial.given.keys():
+    if "start_pos" in trials.measured and not trials.trial.size("start_pos"):
         trials.restrict("start_pos", rule="(0,)")
     for group, values in _SIZES.items():
         if names := [name for name in group if name in trials.measured]:

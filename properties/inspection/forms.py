@@ -15,7 +15,7 @@ from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.inspection.array_libraries import LIBRARIES
 from properties.inspection.size_rules import predicate_of
 
-__all__ = ["HEADS_FIRST", "ROWS_FIRST", "Form", "Refusal", "required", "results_of"]
+__all__ = ["HEADS_FIRST", "ROWS_FIRST", "Form", "Refusal", "has_movable_rows", "required", "results_of"]
 
 HEADS_FIRST, ROWS_FIRST = "b h s d", "b s h d"
 """The orders of axes: batch, heads, sequence, width, as the contract has them; or heads after the
@@ -223,7 +223,7 @@ class Form:
         if self.axes == HEADS_FIRST:
             return []
         copied = LIBRARIES[self.arrays].copied
-        arrays = [name for name in required(self._operation) if _has_movable_rows(self._operation, name)]
+        arrays = [name for name in required(self._operation) if has_movable_rows(self._operation, name)]
         return [f"    {name} = {name}.swapaxes(-2, -3){copied}" for name in arrays]
 
     def _arguments(self) -> list[str]:
@@ -242,7 +242,7 @@ class Form:
         """The results, as code."""
         return [
             f"{code}.swapaxes(-2, -3)"
-            if self.axes == ROWS_FIRST and code != "None" and _has_movable_rows(self._operation, name)
+            if self.axes == ROWS_FIRST and code != "None" and has_movable_rows(self._operation, name)
             else code
             for name, code in zip(self._operation.outputs, self.results, strict=False)
         ]
@@ -265,8 +265,8 @@ def results_of(operation: Operation) -> tuple[tuple[str, ...], ...]:
     return (several,)
 
 
-def _has_movable_rows(operation: Operation, name: str) -> bool:
-    """Whether an array has rows of channels behind leading axes. Libraries disagree about the order
+def has_movable_rows(operation: Operation, name: str) -> bool:
+    """Return whether an array has rows of channels behind leading axes. Libraries disagree about the order
     of the axes of rows and of heads.
     """
     axes = operation.axes.get(name, ())

@@ -131,6 +131,18 @@ def rope_of_rows(x, start_pos):
     return rope_of_halves(x.swapaxes(-2, -3), offset=start_pos).swapaxes(-2, -3)
 
 
+def heads_of_batches(x, wq, wk, wv, wo, num_heads, mask=None):
+    if x.ndim != 3:
+        raise ValueError(f"x has {x.ndim} axes, should have 3.")
+    return REFERENCE["multi_head_attention"](x, wq, wk, wv, wo, num_heads, mask)
+
+
+def rows_from_0(table, seq_len, start_pos):
+    if start_pos:
+        raise ValueError("start_pos should be 0.")
+    return table[:seq_len]
+
+
 def gradients_first(grad_out, query, key, value, attn_mask=None):
     return REFERENCE[f"{SDPA}_vjp"](query, key, value, attn_mask, grad_out)
 
@@ -271,6 +283,16 @@ def test_a_rotation_of_even_widths_is_found():
     assert form.sizes == {"head_dim": "lambda size: size % 2 == 0"}
     assert form.keywords == {"start_pos": "offset", "positions": "position_ids"}
     assert form_of(rope_at_0, "rope").sizes["start_pos"] == "(0,)"
+
+
+def test_one_number_of_axes_is_found():
+    form = form_of(heads_of_batches, "multi_head_attention")
+    assert form.batch_ranks == (1,)
+    assert refused(form)["4 axes"] == "ValueError: x has 4 axes, should have 3."
+
+
+def test_a_start_at_0_alone_is_found():
+    assert form_of(rows_from_0, "learned_positional_encoding").sizes == {"start_pos": "(0,)"}
 
 
 def test_arguments_in_another_order_are_passed_by_keyword():
@@ -465,7 +487,9 @@ def test_rounding_is_alike_and_misreading_is_not():
 # -- The implementation ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("function", "operation"), [(rope_at_0, "rope"), (of_width_64, SDPA), (always_causal, CAUSAL)])
+@pytest.mark.parametrize(
+    ("function", "operation"), [(rope_at_0, "rope"), (of_one_width, SDPA), (always_causal, CAUSAL)]
+)
 def test_no_law_fails_for_a_restriction(function, operation):
     form = form_of(function, operation)
     implementation = form.implementation("mine", function)
