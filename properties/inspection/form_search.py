@@ -110,7 +110,7 @@ def _find_at(trials: Trials, trial: Trial, form: Form) -> bool:
                 found, base = trials.with_results(replace(form, dtypes=(dtype,), **way._asdict()), first)
             except RefusedError as refused:
                 trials.refuse(dtype, refused)
-                trials.is_unchecked |= trials.has_returned and bool(trials.operation.arrays)
+                trials.is_unchecked |= _may_misread(trials, form)
                 continue
             del trials.refusals[:earlier]
             trials.first = first
@@ -196,9 +196,16 @@ def _find_dtypes(trials: Trials) -> None:
             reading[dtype] = results
         except RefusedError as refused:
             trials.refuse(dtype, refused)
-            trials.is_unchecked |= trials.has_returned and not reading and bool(trials.operation.arrays)
+            trials.is_unchecked |= not reading and _may_misread(trials, form)
     found = reading or returning
     trials.adopt(replace(trials.form, dtypes=tuple(found)), next(iter(found.values())))
+
+
+def _may_misread(trials: Trials, form: Form) -> bool:
+    """Whether the last call returned something wrong for arrays of a type. JAX changes the type of
+    float64 arrays before the function gets them.
+    """
+    return trials.has_returned and bool(trials.operation.arrays) and form.arrays != "jax"
 
 
 def _require_linear(trials: Trials, form: Form, results: list[Array]) -> None:

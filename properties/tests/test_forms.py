@@ -246,9 +246,20 @@ def test_another_order_of_axes_and_other_names_need_a_wrapper():
     )
 
 
-def test_a_bias_stands_in_for_a_mask_of_numbers():
+def test_a_mask_is_passed_under_its_most_usual_name():
     form = form_of(rows_first, SDPA)
-    assert (form.axes, form.positional) == (ROWS_FIRST, ("q", "k", "v", "mask"))
+    assert (form.axes, form.positional, form.keywords) == (ROWS_FIRST, ("q", "k", "v"), {"mask": "mask"})
+    assert form.words[0] == "full masks"
+    assert '    found = kernel(q, k, v, **({} if mask is None else {"mask": mask}))\n' in form.code()
+
+
+def test_a_bias_stands_in_for_a_mask_of_numbers():
+    def biased(q, k, v, bias=None):
+        scores = q @ k.swapaxes(-1, -2)
+        return softmax(scores if bias is None else scores + bias[..., :, :]) @ v
+
+    form = form_of(biased, SDPA)
+    assert form.positional == ("q", "k", "v", "mask")
     assert form.words[:2] == ("full masks", "additive masks")
 
 
@@ -487,9 +498,7 @@ def test_rounding_is_alike_and_misreading_is_not():
 # -- The implementation ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("function", "operation"), [(rope_at_0, "rope"), (of_one_width, SDPA), (always_causal, CAUSAL)]
-)
+@pytest.mark.parametrize(("function", "operation"), [(rope_at_0, "rope"), (always_causal, CAUSAL)])
 def test_no_law_fails_for_a_restriction(function, operation):
     form = form_of(function, operation)
     implementation = form.implementation("mine", function)
