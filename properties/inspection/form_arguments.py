@@ -118,4 +118,6 @@ OPTIONS: Mapping[str, Callable[[Trial, Operation, str], Any]] = {
     **dict.fromkeys(("bias", "sink", "grad_lse", "inv_freq"), _numbers),
     "positions": _integers,
 }
-"""A value of each option that is tried. It changes the result of a function that takes the option."""
+"""A value of each option that is tried. It changes the result of a function that takes the
+option.
+"""

@@ -192,7 +192,9 @@ def _adjusted(trials: Trials, form: Form, name: str) -> Form | None:
 
 
 def _changes(trials: Trials, name: str, form: Form, **given: Any) -> bool:
-    """Whether an option changes the results. Offsets are tried in causal calls if there are some."""
+    """Whether an option changes the results. Offsets are tried in causal calls, if the function
+    takes `causal`.
+    """
     if not name.startswith("offset") or "causal" not in form.features:
         return bool(trials.changed(name, form, trials.trial.with_arguments(**given)))
     causal = trials.trial.with_arguments(causal=True)

@@ -37,7 +37,7 @@ _FIRST_SIZES: Sequence[Mapping[str, int]] = (
     {"start_pos": 0},
     dict.fromkeys(("head_dim", "value_dim", "embed_dim"), 128),
 )
-"""The sizes of the first call that differ from everyday sizes, in the order in which they are tried."""
+"""The sizes of the first call that differ from everyday sizes, in the order of trial."""
 
 _ATTENTION = ("scaled_dot_product_attention", "causal_attention", "grouped_query_attention", "attention")
 _ATTENTION_GRADIENTS = ("scaled_dot_product_attention_vjp", "attention_vjp")
@@ -184,7 +184,7 @@ def _find_dtypes(trials: Trials) -> None:
     reading: dict[str, list[Array]] = {}
     returning: dict[str, list[Array]] = {}
     for dtype in _DTYPES[_DTYPES.index(first) :]:
-        if reading and trials.is_unchecked:  # the function may read beyond the end of narrower arrays
+        if reading and trials.is_unchecked:  # it may read beyond the end of narrower arrays
             trials.refuse(dtype, "It was not tried: the function does not check the type of its arrays.")
             continue
         form = replace(trials.form, dtypes=(dtype,))

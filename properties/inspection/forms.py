@@ -171,7 +171,7 @@ class Form:
         return Implementation(name, {self.operation: self.wrapped(function)}, **fields)
 
     def wrapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function as the contract calls it: itself, or the wrapper that `code` writes."""
+        """Return the function as the contract calls it: itself, or the wrapper of `code`."""
         if self.is_direct:
             return function
         namespace = self._namespace(function)
@@ -266,8 +266,8 @@ def results_of(operation: Operation) -> tuple[tuple[str, ...], ...]:
 
 
 def has_movable_rows(operation: Operation, name: str) -> bool:
-    """Return whether an array has rows of channels behind leading axes. Libraries disagree about the order
-    of the axes of rows and of heads.
+    """Return whether an array has rows of channels behind leading axes. Libraries disagree about
+    the order of the axes of rows and of heads.
     """
     axes = operation.axes.get(name, ())
     return axes[:1] == (BATCH,) and axes[-1] in ("head_dim", "value_dim") and not operation.broadcasts(name)
