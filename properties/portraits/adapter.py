@@ -5,6 +5,7 @@ from dataclasses import fields
 from textwrap import wrap
 
 from oracles import Conventions
+from oracles.conventions import DEFAULT
 from properties.contract.implementation import Implementation
 from properties.portraits.portrait import OperationPortrait, Portrait
 
@@ -51,6 +52,7 @@ def declaration(portrait: Portrait, kernel: Callable[[str], str] = lambda operat
         if each.form is not None:
             fields_of_form = {**each.form.declarations, **_refuses(each.implementation)}
             fields_of_form["arithmetic"] = repr(each.implementation.resolved_arithmetic.name)
+            fields_of_form.pop("conventions", None)  # `_conventions` writes them
             groups.setdefault(tuple(fields_of_form.items()), []).append(each)
     texts = [
         _implementation(portrait, dict(group), members, kernel, number if len(groups) > 1 else 0)
@@ -103,14 +105,20 @@ def _refuses(implementation: Implementation) -> dict[str, str]:
 
 def _conventions(portrait: Portrait, members: Sequence[OperationPortrait]) -> Iterator[str]:
     """The lines that declare the conventions, with each question as a comment before its value."""
-    shown = {name: value for each in portrait.operations for name, value in each.conventions.items()}
     questions = {question.convention: question for each in portrait.operations for question in each.questions}
-    if not questions:
+    declared = {
+        field.name: getattr(each.implementation.resolved_conventions, field.name)
+        for each in members
+        for field in fields(Conventions)
+    }
+    others = {name: value for name, value in declared.items() if value != getattr(DEFAULT, name)}
+    if not others:
         return
     yield "    conventions=Conventions("
-    for name in (field.name for field in fields(Conventions) if field.name in questions):
-        yield from (f"        # {line}" for line in wrap(questions[name].says, _WIDTH - 10))
-        yield f"        {name}={_quoted(repr(shown[name]))},"
+    for name, value in others.items():
+        if name in questions:
+            yield from (f"        # {line}" for line in wrap(questions[name].says, _WIDTH - 10))
+        yield f"        {name}={_quoted(repr(value))},"
     yield "    ),"
 
 
