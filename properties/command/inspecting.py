@@ -6,12 +6,15 @@ import os
 import signal
 import sys
 import time
-from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from properties.command.outputs import complain, file_to_write
 from properties.command.parsing import duration
+
+if TYPE_CHECKING:
+    from properties.portraits.portrait import Portrait
+    from properties.processes.adapters import Found
 
 __all__ = ["add_to"]
 
@@ -87,33 +90,40 @@ def _portraits(options: argparse.Namespace) -> int:
     """Print and write the portraits of all kernels. Raises ValueError, a sentence."""
     from rich.console import Console
 
-    from properties.portraits.adapter import adapter
     from properties.portraits.portrait import inspect
     from properties.processes.adapters import load
-    from properties.verifier.location import location_of
     from properties.views.portrait import print_portrait
 
-    until = time.monotonic() + options.time_limit if options.time_limit else inf
-    portraits, texts = [], []
-    for found in load(options.targets, operation=options.operation):
-        portrait = inspect(found.implementation, declared=not found.kernel, until=until)
-        portraits.append(portrait)
-        if options.json != "-":
-            print_portrait(Console(), portrait)
-        if found.kernel:
-            texts.append(adapter(portrait, location_of(found.target).module, found.kernel.format))
-    if options.json:
-        text = json.dumps([portrait.to_dict() for portrait in portraits], indent=2, ensure_ascii=False) + "\n"
-        if options.json == "-":
-            print(text, end="")
-        else:
-            Path(options.json).write_text(text, encoding="utf-8")
+    until = time.monotonic() + options.time_limit
+    kernels = load(options.targets, operation=options.operation)
+    portraits = [inspect(found.implementation, declared=not found.kernel, until=until) for found in kernels]
+    text = json.dumps([portrait.to_dict() for portrait in portraits], indent=2, ensure_ascii=False) + "\n"
+    if options.json not in (None, "-"):
+        Path(options.json).write_text(text, encoding="utf-8")
     if options.write:
-        if len(texts) != 1:
-            raise ValueError(f"--write needs one kernel file without an Implementation, but there are {len(texts)}.")
-        Path(options.write).write_text(texts[0], encoding="utf-8")
-        print(f"{options.write} declares this: `attnspec verify {options.write}`.")
+        Path(options.write).write_text(_adapter(kernels, portraits), encoding="utf-8")
+    if options.json == "-":
+        print(text, end="")
+    else:
+        for portrait in portraits:
+            print_portrait(Console(), portrait)
+        if options.write:
+            print(f"{options.write} declares this: `attnspec verify {options.write}`.")
     return 0 if all(portrait.ok for portrait in portraits) else 1
+
+
+def _adapter(kernels: "list[Found]", portraits: "list[Portrait]") -> str:
+    """The adapter that declares the only kernel. Raises ValueError, a sentence, if there are several,
+    or if the kernel is declared already.
+    """
+    from properties.portraits.adapter import adapter
+    from properties.verifier.location import location_of
+
+    if len(kernels) != 1:
+        raise ValueError(f"--write needs one kernel, but there are {len(kernels)}.")
+    if not kernels[0].kernel:
+        raise ValueError(f"{kernels[0].target} is declared already: --write has nothing to add.")
+    return adapter(portraits[0], location_of(kernels[0].target).module, kernels[0].kernel.format)
 
 
 def _status(child: int, seconds: float) -> int:

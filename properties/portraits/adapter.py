@@ -23,24 +23,20 @@ def adapter(portrait: Portrait, module: str, kernel: Callable[[str], str]) -> st
     """
     portraits = [each for each in portrait.operations if each.form is not None]
     wrappers = [each.form.code(kernel(each.operation)) for each in portraits if each.form and not each.form.is_direct]
-    libraries = sorted({statement for each in portraits if each.form for statement in each.form.imports})
-    return (
-        "\n".join(
-            [
-                f'"""The adapter of {portrait.name}: what `attnspec inspect` measured."""',
-                "",
-                *libraries,
-                *([""] if libraries else []),
-                f"import {module}",
-                "from attnspec.oracles import Conventions",
-                "from attnspec.properties import Implementation",
-                "",
-                *(f"\n{wrapper}\n" for wrapper in wrappers),
-                declaration(portrait, kernel),
-            ]
-        ).rstrip()
-        + "\n"
-    )
+    code = declaration(portrait, kernel)
+    used = ", ".join(name for name in ("oracles", "properties") if f"{name}." in code)
+    libraries = {statement for each in portraits if each.form for statement in each.form.imports}
+    lines = [
+        f'"""The adapter of {portrait.name}: what `attnspec inspect` measured."""',
+        "",
+        *sorted(libraries - {"from attnspec import oracles"}),
+        f"import {module}",
+        f"from attnspec import {used}",
+        "",
+        *(f"\n{wrapper}\n" for wrapper in wrappers),
+        code,
+    ]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def declaration(portrait: Portrait, kernel: Callable[[str], str] = lambda operation: operation) -> str:
@@ -79,7 +75,7 @@ def _implementation(
     name = f"{portrait.name}, {number}" if number else portrait.name
     return "\n".join(
         [
-            f"adapter{suffix} = Implementation(",
+            f"adapter{suffix} = properties.Implementation(",
             f"    name={_quoted(repr(name))},",
             "    operations={",
             *offered,
@@ -114,7 +110,7 @@ def _conventions(portrait: Portrait, members: Sequence[OperationPortrait]) -> It
     others = {name: value for name, value in declared.items() if value != getattr(DEFAULT, name)}
     if not others:
         return
-    yield "    conventions=Conventions("
+    yield "    conventions=oracles.Conventions("
     for name, value in others.items():
         if name in questions:
             yield from (f"        # {line}" for line in wrap(questions[name].says, _WIDTH - 10))

@@ -20,12 +20,12 @@ _MOST_CALLS = 60
 
 _POINTS: tuple[tuple[str, Sizes, Options], ...] = (
     ("causal", _WIDE, lambda sizes: {"causal": True}),
+    ("causal and scale=0", _WIDE, lambda sizes: {"causal": True, "scale": 0.0}),
+    ("causal and scale=-0.5", _WIDE, lambda sizes: {"causal": True, "scale": -0.5}),
     ("causal", _HIGH, lambda sizes: {"causal": True}),
     ("causal and an offset of 2", _WIDE, lambda sizes: {"causal": True, "offset": 2}),
     ("causal and window=(2, None)", _SQUARE, lambda sizes: {"causal": True, "window": (2, None)}),
     ("window=(2, 1)", _SQUARE, lambda sizes: {"window": (2, 1)}),
-    ("causal and scale=0", _WIDE, lambda sizes: {"causal": True, "scale": 0.0}),
-    ("causal and scale=-0.5", _WIDE, lambda sizes: {"causal": True, "scale": -0.5}),
     ("a sink", _WIDE, lambda sizes: {"sink": np.zeros(sizes["num_heads"])}),
     ("a bias", _WIDE, lambda sizes: {"bias": np.zeros((sizes["num_heads"], sizes["n_q"], sizes["n_k"]))}),
 )
