@@ -89,9 +89,9 @@ def _portraits(options: argparse.Namespace) -> int:
 
     from properties.portraits.adapter import adapter
     from properties.portraits.portrait import inspect
+    from properties.portraits.printing import print_portrait
     from properties.processes.adapters import load
     from properties.verifier.location import location_of
-    from properties.views.portrait import print_portrait
 
     until = time.monotonic() + options.time_limit if options.time_limit else inf
     portraits, texts = [], []
