@@ -27,10 +27,9 @@ from properties.inspection.probe import SpentError
 from properties.portraits.experiments import EXPERIMENTS, Experiment
 from properties.portraits.frequencies import rotations
 from properties.portraits.meanings import MEANINGS
+from properties.portraits.plain_calls import call_in_words
 
 __all__ = ["Calls", "Finding", "following", "infer"]
-
-_LENGTHS = ("num_heads", "kv_heads", "n_q", "n_k", "seq_len", "head_dim")
 
 _Candidate = dict[str, Any]
 """Values of one or more conventions."""
@@ -58,16 +57,7 @@ class Finding:
     @property
     def call(self) -> str:
         """The call in words: "attention with causal=True (n_q 3, n_k 5)"."""
-        operation = OPERATIONS[self.operation]
-        named = operation.named(self.arguments).items()
-        options = [
-            f"{name}={value!r}" if isinstance(value, bool | int | float | tuple | str) else f"a {name}"
-            for name, value in named
-            if value is not None and (name in operation.options or operation.is_mask(name))
-        ]
-        lengths = [f"{name} {size}" for name, size in operation.sizes(self.arguments).items() if name in _LENGTHS]
-        sizes = f" ({', '.join(lengths)})" if lengths else ""
-        return f"{self.operation}{' with ' if options else ''}{' and '.join(options)}{sizes}"
+        return call_in_words(OPERATIONS[self.operation], self.arguments)
 
 
 def infer(

@@ -1,15 +1,17 @@
 """Prints the portrait of a kernel: what is wrong first, then the questions, then the facts."""
 
 import io
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from properties.portraits.adapter import declaration
+from properties.portraits.differences import Difference
 from properties.portraits.portrait import OperationPortrait, Portrait
 
-__all__ = ["fragment", "print_portrait", "text"]
+__all__ = ["fragment", "print_differences", "print_portrait", "text"]
 
 _WIDTH = 100  # of a text that is not printed in a terminal
 
@@ -24,6 +26,22 @@ def print_portrait(console: Console, portrait: Portrait) -> None:
         console.print(declaration(portrait), markup=False, highlight=False, soft_wrap=True)
     verdict = f"{portrait.verdict[0].upper()}{portrait.verdict[1:]} ({portrait.seconds:.2g} s)"
     console.print(verdict, style="bold green" if portrait.ok else "bold red", highlight=False)
+
+
+def print_differences(console: Console, found: Sequence[Difference], first: str, second: str) -> None:
+    """Print what two kernels do differently, a paragraph for each difference."""
+    width = max(len(first), len(second))
+    for difference in found:
+        title = Text.assemble((difference.operation, "bold underline"), "  ", (difference.subject, "cyan"))
+        console.print(title, highlight=False)
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+        table.add_column(min_width=width, no_wrap=True)
+        for name, clause in ((first, difference.first), (second, difference.second)):
+            table.add_row(Text(name, style="dim"), Text(clause or "–"))
+        console.print(table)
+    number = len(found)
+    verdict = f"{number or 'No'} difference{'' if number < 2 else 's'} between {first} and {second}"
+    console.print(verdict, style="bold red" if found else "bold green", highlight=False)
 
 
 def text(portrait: Portrait) -> str:
