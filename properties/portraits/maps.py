@@ -203,9 +203,10 @@ def _used(table: _Table, index: tuple[int, ...]) -> Array:
 
 
 def _words(shape: Shape) -> str:
-    """The sizes and the options of a call: "batch 2, n_q 3, n_k 5, causal"."""
+    """The sizes and the options of a call, without heads of number 1: "batch 2, n_q 3, n_k 5, causal"."""
     batch = [f"batch {' × '.join(map(str, shape.batch))}"] if prod(shape.batch) > 1 else []
-    sizes = [f"{name} {size}" for name, size in shape.sizes.items()]
+    shown = {name: size for name, size in shape.sizes.items() if size > 1 or not name.endswith("heads")}
+    sizes = [f"{name} {size}" for name, size in shown.items()]
     return ", ".join([*batch, *sizes, *_options(shape.arguments)])
 
 
