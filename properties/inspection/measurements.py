@@ -14,7 +14,7 @@ from typing import Any
 from properties.contract.caller import Caller
 from properties.contract.conversion import UngivenError
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.operations import Operation
 from properties.contract.results import BrokenError
 from properties.contract.support import OutsideError
 from properties.inspection.gradients import gradients
@@ -25,7 +25,7 @@ from properties.inspection.rotation import rotation, sentences_of_rotation
 from properties.inspection.score_form import score_form, sentences_of_scores
 from properties.inspection.shapes import Shape, shape_of
 
-__all__ = ["AROUND", "measured", "sentences_at"]
+__all__ = ["AROUND", "measured", "sentences_around", "sentences_at"]
 
 _MOST_CALLS = 60
 _MOST_SECONDS = 5.0  # for slow implementations: everyday sizes take less than one
@@ -38,19 +38,19 @@ _Measurements = Sequence[tuple[Instrument, Mapping[str, int]]]
 
 
 def _reads(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return sentences_of_reads(reads(probe, shape))
+    return sentences_of_reads(probe.kept(shape, reads(probe, shape)))
 
 
 def _scores(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return sentences_of_scores(score_form(probe, shape))
+    return sentences_of_scores(probe.kept(shape, score_form(probe, shape)))
 
 
 def _gradients(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return next((said for entries in gradients(probe, shape) if (said := entries.sentences())), ())
+    return next((said for entries in probe.kept(shape, gradients(probe, shape)) if (said := entries.sentences())), ())
 
 
 def _rotation(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return sentences_of_rotation(rotation(probe, shape))
+    return sentences_of_rotation(probe.kept(shape, rotation(probe, shape)))
 
 
 _HEADS = {"num_heads": 4, "kv_heads": 2}
@@ -99,14 +99,18 @@ def measured(
     At most 60 calls are made, until `until`, a reading of time.monotonic. An instrument is left out
     where the implementation does not take its calls, or raises.
     """
-    called = OPERATIONS[operation]
-    if operation not in AROUND:
+    until = min(until, time.monotonic() + _MOST_SECONDS)
+    return sentences_around(Probe(Caller(implementation, operation, observe), _MOST_CALLS, until), arguments)
+
+
+def sentences_around(probe: Probe, arguments: Sequence[Any]) -> tuple[str, ...]:
+    """Return the sentences of `measured` on the operation of a probe, by the calls that it has left."""
+    called = probe.operation
+    if called.name not in AROUND:
         return ()
     own = shape_of(called, arguments)
     if not all((*own.sizes.values(), *own.batch)):
         return ()
-    until = min(until, time.monotonic() + _MOST_SECONDS)
-    probe = Probe(Caller(implementation, operation, observe), _MOST_CALLS, until)
     found: tuple[str, ...] = ()
     speaks: Instrument | None = None
     for instrument, shape in _measurements(probe, called, own):

@@ -11,7 +11,7 @@ from properties.contract.operation import Operation
 from properties.contract.parameters import BATCH, Kind, Parameter
 from properties.inspection.array import Array
 
-__all__ = ["Options", "Sizes", "numbers", "plain_call"]
+__all__ = ["Options", "Sizes", "call_in_words", "numbers", "plain_call"]
 
 Sizes = Mapping[str, int]
 """Sizes by the names of axes and of size parameters."""
@@ -37,6 +37,21 @@ def plain_call(
             if implementation.takes(operation, arguments):
                 return arguments
     return None
+
+
+_LENGTHS = ("num_heads", "kv_heads", "n_q", "n_k", "seq_len", "head_dim")
+
+
+def call_in_words(operation: Operation, arguments: tuple[Any, ...]) -> str:
+    """Return a call in words: "attention with causal=True (n_q 3, n_k 5)"."""
+    options = [
+        f"{name}={value!r}" if isinstance(value, bool | int | float | tuple | str) else f"a {name}"
+        for name, value in operation.named(arguments).items()
+        if value is not None and (name in operation.options or operation.is_mask(name))
+    ]
+    lengths = [f"{name} {size}" for name, size in operation.sizes(arguments).items() if name in _LENGTHS]
+    sizes = f" ({', '.join(lengths)})" if lengths else ""
+    return f"{operation.name}{' with ' if options else ''}{' and '.join(options)}{sizes}"
 
 
 def numbers(shape: Sequence[int], seed: int = 0) -> Array:

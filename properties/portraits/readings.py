@@ -5,20 +5,21 @@ import numpy as np
 from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operation import Operation
-from properties.inspection.measurements import measured, sentences_at
+from properties.inspection.measurements import sentences_around, sentences_at
 from properties.inspection.probe import Probe
 from properties.inspection.shapes import shape_of
 from properties.portraits.inference import Calls
+from properties.portraits.maps import Record
 from properties.portraits.plain_calls import Options, Sizes, plain_call
 
-__all__ = ["anomalies"]
+__all__ = ["POINTS", "anomalies"]
 
 _NARROW = {"head_dim": 2, "value_dim": 2}
 _SQUARE, _WIDE, _HIGH = ({**_NARROW, "n_q": n_q, "n_k": n_k} for n_q, n_k in ((6, 6), (3, 7), (7, 3)))
 
 _MOST_CALLS = 60
 
-_POINTS: tuple[tuple[str, Sizes, Options], ...] = (
+POINTS: tuple[tuple[str, Sizes, Options], ...] = (
     ("causal", _WIDE, lambda sizes: {"causal": True}),
     ("causal and scale=0", _WIDE, lambda sizes: {"causal": True, "scale": 0.0}),
     ("causal and scale=-0.5", _WIDE, lambda sizes: {"causal": True, "scale": -0.5}),
@@ -34,18 +35,27 @@ plain calls.
 """
 
 
-def anomalies(implementation: Implementation, operation: Operation, calls: Calls, until: float) -> tuple[str, ...]:
+def anomalies(
+    implementation: Implementation, operation: Operation, calls: Calls, until: float, records: list[Record]
+) -> tuple[str, ...]:
     """Return sentences on what an operation does otherwise than it should. The plain calls come
     first. Calls with options are made while some of 60 calls are left, until a sentence is found.
+    The records of the instruments are added to `records`.
     """
     plain = plain_call(operation, implementation, {})
     if plain is None or not operation.takes_arrays:
         return ()
-    said = measured(implementation, operation.name, plain, calls.count, until)
-    for words, sizes, options in _POINTS:
+
+    def probe(most: int) -> Probe:
+        probe = Probe(Caller(implementation, operation.name, calls.count), min(max(most, 0), calls.left), until)
+        probe.records = records
+        return probe
+
+    said = sentences_around(probe(_MOST_CALLS), plain)
+    for words, sizes, options in POINTS:
         arguments = plain_call(operation, implementation, sizes, options)
         if arguments is None or said:
             continue
-        probe = Probe(Caller(implementation, operation.name, calls.count), max(_MOST_CALLS - calls.number, 0), until)
-        said = tuple(f"With {words}: {told}" for told in sentences_at(probe, shape_of(operation, arguments)))
+        told = sentences_at(probe(_MOST_CALLS - calls.number), shape_of(operation, arguments))
+        said = tuple(f"With {words}: {sentence}" for sentence in told)
     return said
