@@ -17,6 +17,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.support import OutsideError
+from properties.inspection.curve import curve, sentences_of_curve
 from properties.inspection.gradients import gradients
 from properties.inspection.probe import Probe, SpentError
 from properties.inspection.read_sentences import sentences_of_reads
@@ -45,6 +46,10 @@ def _scores(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return sentences_of_scores(score_form(probe, shape))
 
 
+def _curve(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_curve(curve(probe, shape))
+
+
 def _gradients(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return next((said for entries in gradients(probe, shape) if (said := entries.sentences())), ())
 
@@ -57,6 +62,7 @@ _HEADS = {"num_heads": 4, "kv_heads": 2}
 _OF_ATTENTION: _Measurements = (
     (_reads, {}),
     (_scores, {}),
+    (_curve, {}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 5, "n_k": 12}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 12, "n_k": 5}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 40, "n_k": 40}),
