@@ -101,9 +101,7 @@ def curve(probe: Probe, shape: Shape) -> Curve:
 
 def _points(probe: Probe, shape: Shape, numbers: Array, rounds: int) -> Points:
     """The weights for some numbers in q, and for more numbers between right and wrong ones."""
-    scale = shape.arguments.get("scale")
-    if scale is None:
-        scale = 1.0 if probe.caller.conventions.scale_default == "one" else shape.sizes["head_dim"] ** -0.5
+    scale = probe.scale(shape)
     power = 2.0 ** -round(np.log2(abs(scale))) if scale else 1.0
     factor, found = scale * power, _weights(probe, shape, numbers, power)
     for _ in range(rounds):

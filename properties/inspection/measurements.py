@@ -25,6 +25,7 @@ from properties.inspection.reads import reads
 from properties.inspection.rotation import rotation, sentences_of_rotation
 from properties.inspection.score_form import score_form, sentences_of_scores
 from properties.inspection.shapes import Shape, shape_of
+from properties.inspection.terms import sentences_of_terms, terms
 
 __all__ = ["AROUND", "measured"]
 
@@ -50,6 +51,10 @@ def _curve(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return sentences_of_curve(curve(probe, shape))
 
 
+def _terms(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_terms(terms(probe, shape, shape.arguments.keys() & {"bias", "sink"}))
+
+
 def _gradients(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return next((said for entries in gradients(probe, shape) if (said := entries.sentences())), ())
 
@@ -60,6 +65,8 @@ def _rotation(probe: Probe, shape: Shape) -> tuple[str, ...]:
 
 _HEADS = {"num_heads": 4, "kv_heads": 2}
 _OF_ATTENTION: _Measurements = (
+    (_terms, {}),
+    (_terms, {"batch": 2, **_HEADS, "n_q": 4, "n_k": 5}),
     (_reads, {}),
     (_scores, {}),
     (_curve, {}),
