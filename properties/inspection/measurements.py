@@ -19,6 +19,7 @@ from properties.contract.results import BrokenError
 from properties.contract.support import OutsideError
 from properties.inspection.curve import curve, sentences_of_curve
 from properties.inspection.gradients import gradients
+from properties.inspection.influence import influence, sentences_of_influence
 from properties.inspection.probe import Probe, SpentError
 from properties.inspection.read_sentences import sentences_of_reads
 from properties.inspection.reads import reads
@@ -59,6 +60,10 @@ def _gradients(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return next((said for entries in gradients(probe, shape) if (said := entries.sentences())), ())
 
 
+def _influence(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_influence(influence(probe, shape))
+
+
 def _rotation(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return sentences_of_rotation(rotation(probe, shape))
 
@@ -77,17 +82,21 @@ _OF_ATTENTION: _Measurements = (
     (_reads, {"batch": 2, **_HEADS, "n_q": 1, "n_k": 1040}),
     (_scores, {"head_dim": 6}),
     (_scores, {"head_dim": 96}),
+    (_influence, {}),
 )
 _OF_GRADIENTS: _Measurements = (
     (_gradients, {}),
     (_gradients, {"n_q": 3, "n_k": 4, "head_dim": 3, "value_dim": 5}),
     (_gradients, {"batch": 2, **_HEADS, "n_q": 4, "n_k": 3, "head_dim": 5, "value_dim": 3}),
+    (_influence, {}),
 )
 _OF_ROTATIONS: _Measurements = (
     (_rotation, {}),
     (_rotation, {"seq_len": 4, "head_dim": 6}),
     (_rotation, {"seq_len": 3, "head_dim": 96}),
+    (_influence, {}),
 )
+_OF_SOFTMAX: _Measurements = ((_influence, {}),)
 
 AROUND: Mapping[str, _Measurements] = {
     **dict.fromkeys(
@@ -95,6 +104,7 @@ AROUND: Mapping[str, _Measurements] = {
     ),
     **dict.fromkeys(("scaled_dot_product_attention_vjp", "attention_vjp"), _OF_GRADIENTS),
     **dict.fromkeys(("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp"), _OF_ROTATIONS),
+    "hard_masked_softmax": _OF_SOFTMAX,
 }
 """The measurements of each operation, in order."""
 

@@ -49,7 +49,7 @@ def of(operation: str, function: Callable[..., Any], arithmetic: str = "float64"
 
 def rounded(function: Callable[..., Any], dtype: Any) -> Callable[..., Any]:
     """A function in float64 whose results are rounded to a type. Log-sum-exps, the second of two
-    results, have at least 32 bits.
+    results, have at least 32 bits; results that are None stay None.
     """
     wider = np.promote_types(dtype, np.float32)
 
@@ -57,7 +57,8 @@ def rounded(function: Callable[..., Any], dtype: Any) -> Callable[..., Any]:
         found = function(*map(_wide, arguments), **{name: _wide(value) for name, value in options.items()})
         if not isinstance(found, tuple):
             return found.astype(dtype)
-        return tuple(x.astype(wider if len(found) == 2 and place else dtype) for place, x in enumerate(found))
+        dtypes = [wider if len(found) == 2 and place else dtype for place in range(len(found))]
+        return tuple(None if x is None else x.astype(each) for x, each in zip(found, dtypes, strict=True))
 
     return call
 

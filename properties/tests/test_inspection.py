@@ -221,15 +221,19 @@ def test_an_exception_and_sizes_that_are_not_measured_give_no_sentence():
     assert explained(raises) == ()
     wrong = of(SDPA, lambda q, k, v, mask=None: attention(2 * q, k, v, mask), supports={"n_q": [5], "n_k": [6]})
     assert measured(wrong, SDPA, arguments_of(SDPA)) == ("Scores count 2 times what they should.",)
-    assert measured(wrong, "hard_masked_softmax", (np.ones((2, 2)), None)) == ()
+    assert measured(wrong, "rotate_half", (np.ones((2, 2)),)) == ()
     assert measured(wrong, SDPA, (np.ones((0, 3)), np.ones((2, 3)), np.ones((2, 3)), None)) == ()
 
 
-def test_nothing_is_said_about_errors_of_rounding_or_a_scale_of_zero():
+def test_nothing_is_said_about_errors_of_rounding():
     narrow = lambda q, k, v, mask=None: attention(q.astype("f4"), k.astype("f4"), v, mask)  # noqa: E731
     assert explained(lambda q, k, v, mask=None: narrow(q * 1.1, k / 1.1, v, mask)) == ()
+
+
+def test_a_scale_of_zero_that_is_ignored_is_told():
     halved = lambda q, k, v, scale=None, **_: (attention(q, *heads_of(q, k, v)), np.zeros(q.shape[:-1]))  # noqa: E731
-    assert explained(halved, ATTENTION, scale=0.0) == ()
+    (said,) = explained(halved, ATTENTION, scale=0.0)
+    assert said.startswith("Changing batch 1, head 3, query 4, channel 3 of q changes out (")
 
 
 def test_one_wrong_head_is_told():
