@@ -17,6 +17,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.support import OutsideError
+from properties.inspection.bits import bits, sentences_of_bits
 from properties.inspection.curve import curve, sentences_of_curve
 from properties.inspection.gradients import gradients
 from properties.inspection.influence import influence, sentences_of_influence
@@ -64,6 +65,10 @@ def _influence(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return sentences_of_influence(influence(probe, shape))
 
 
+def _bits(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_bits(bits(probe, shape))
+
+
 def _rotation(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return sentences_of_rotation(rotation(probe, shape))
 
@@ -83,6 +88,7 @@ _OF_ATTENTION: _Measurements = (
     (_scores, {"head_dim": 6}),
     (_scores, {"head_dim": 96}),
     (_influence, {}),
+    (_bits, {}),
 )
 _OF_GRADIENTS: _Measurements = (
     (_gradients, {}),
