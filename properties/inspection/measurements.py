@@ -17,10 +17,10 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.support import OutsideError
-from properties.inspection.bits import bits, sentences_of_bits
 from properties.inspection.curve import curve, sentences_of_curve
 from properties.inspection.gradients import gradients
 from properties.inspection.influence import influence, sentences_of_influence
+from properties.inspection.micrometer import micrometer, sentences_of_micrometer
 from properties.inspection.probe import Probe, SpentError
 from properties.inspection.read_sentences import sentences_of_reads
 from properties.inspection.reads import reads
@@ -65,8 +65,8 @@ def _influence(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return sentences_of_influence(influence(probe, shape))
 
 
-def _bits(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return sentences_of_bits(bits(probe, shape))
+def _micrometer(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_micrometer(micrometer(probe, shape))
 
 
 def _rotation(probe: Probe, shape: Shape) -> tuple[str, ...]:
@@ -87,8 +87,8 @@ _OF_ATTENTION: _Measurements = (
     (_reads, {"batch": 2, **_HEADS, "n_q": 1, "n_k": 1040}),
     (_scores, {"head_dim": 6}),
     (_scores, {"head_dim": 96}),
+    (_micrometer, {}),
     (_influence, {}),
-    (_bits, {}),
 )
 _OF_GRADIENTS: _Measurements = (
     (_gradients, {}),
@@ -102,7 +102,7 @@ _OF_ROTATIONS: _Measurements = (
     (_rotation, {"seq_len": 3, "head_dim": 96}),
     (_influence, {}),
 )
-_OF_SOFTMAX: _Measurements = ((_influence, {}),)
+_OF_SOFTMAX: _Measurements = ((_micrometer, {}), (_influence, {}))
 
 AROUND: Mapping[str, _Measurements] = {
     **dict.fromkeys(
