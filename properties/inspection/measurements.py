@@ -17,6 +17,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.support import OutsideError
+from properties.inspection.caches import caches, sentences_of_caches
 from properties.inspection.curve import curve, sentences_of_curve
 from properties.inspection.gradients import gradients
 from properties.inspection.influence import influence, sentences_of_influence
@@ -69,6 +70,10 @@ def _micrometer(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return sentences_of_micrometer(micrometer(probe, shape))
 
 
+def _caches(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_caches(caches(probe, shape))
+
+
 def _rotation(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return sentences_of_rotation(rotation(probe, shape))
 
@@ -111,6 +116,7 @@ AROUND: Mapping[str, _Measurements] = {
     **dict.fromkeys(("scaled_dot_product_attention_vjp", "attention_vjp"), _OF_GRADIENTS),
     **dict.fromkeys(("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp"), _OF_ROTATIONS),
     "hard_masked_softmax": _OF_SOFTMAX,
+    "decode": ((_caches, {}),),
 }
 """The measurements of each operation, in order."""
 
