@@ -39,17 +39,22 @@ class Points:
     """The weights of keys 0 and 1 in rows with different scores.
 
     scores    the score of key 0 in each row, ascending
-    reading   the weights, `[head, row, key]`, with all leading axes and heads as one
+    own       the score of key 1, if it is masked, else 0
+    reading   the weights, `[head, row, key]`, with all leading axes and heads as one; of masked keys
+              those of key 2 too, if there is one
     """
 
     scores: Array
+    own: float
     reading: Reading
 
-    def logs(self, side: Array) -> Array:
-        """The left side of (1), `[head, row]`; not finite where a weight is 0, NaN or infinite."""
+    def logs(self, side: Array, key: int = 1) -> Array:
+        """The left side of (1) for some key, `[head, row]`; not finite where a weight is 0, NaN or
+        infinite.
+        """
         with np.errstate(all="ignore"):
             heights = np.log(side)
-            return np.asarray(heights[..., 0] - heights[..., 1])
+            return np.asarray(heights[..., 0] - heights[..., key])
 
     @property
     def states(self) -> Array:
@@ -105,34 +110,42 @@ def _points(probe: Probe, shape: Shape, numbers: Array, rounds: int) -> Points:
     power = 2.0 ** -round(np.log2(abs(scale))) if scale else 1.0
     factor, found = scale * power, _weights(probe, shape, numbers, power)
     for _ in range(rounds):
-        states = Points(numbers, found).states
+        states = Points(numbers, 0.0, found).states
         more = np.setdiff1d(_between(numbers, states, probe.caller.arithmetic.inputs.unit_roundoff), numbers)
         if not len(more):
             break
         found = joined([found, _weights(probe, shape, more, power)], partial(np.concatenate, axis=1))
-        numbers, found = _in_order(np.concatenate([numbers, more]), found)
-    return Points(*_in_order(factor * numbers, found))
+        order = np.argsort(numbers := np.concatenate([numbers, more]))
+        numbers, found = numbers[order], found.changed(partial(np.take, indices=order, axis=1))
+    own = factor if _has_own_score(shape) else 0.0
+    if factor < 0:
+        numbers, found = numbers[::-1], found.changed(partial(np.flip, axis=1))
+    return Points(factor * numbers, own, found)
 
 
-def _in_order(numbers: Array, found: Reading) -> tuple[Array, Reading]:
-    """Numbers in ascending order, and the rows of a reading in the order of their numbers."""
-    order = np.argsort(numbers)
-    return numbers[order], found.changed(lambda side: side[:, order])
+def _has_own_score(shape: Shape) -> bool:
+    """Whether key 1, which is masked, gets a score other than 0."""
+    return "mask" in shape.arguments and shape.sizes["head_dim"] > 1 and shape.sizes["n_k"] > 2
 
 
 def _weights(probe: Probe, shape: Shape, numbers: Array, power: float) -> Reading:
-    """The weights of keys 0 and 1, with a number in each row of q and a power of two in key 0."""
+    """The weights of keys 0 and 1, with a number in each row of q and a power of two in key 0; of
+    masked keys those of key 2 too.
+    """
     operation, n_q, n_k = probe.operation, shape.sizes["n_q"], shape.sizes["n_k"]
     k = shape.zeros(operation, "k")
     k[..., 0, 0] = power
     firsts = np.arange(0, int(np.prod(shape.rows(operation, "v"))), n_k)
+    keys = [firsts + key for key in range(3 if _has_own_score(shape) else 2)]
     parts = []
     for start in range(0, len(numbers), n_q):
         some = numbers[start : start + n_q]
         q = shape.zeros(operation, "q")
         q[..., : len(some), 0] = some
-        found = probe.weights(shape, [firsts, firsts + 1], q=q, k=k)
-        parts.append(found.changed(lambda side: side.reshape(-1, n_q, 2)))
+        if _has_own_score(shape):
+            q[..., 1], k[..., 1, 1] = 1.0, power
+        found = probe.weights(shape, keys, q=q, k=k)
+        parts.append(found.changed(lambda side: side.reshape(-1, n_q, len(keys))))
     # The rows of the last call that have no number are left out.
     return joined(parts, lambda sides: np.concatenate(sides, 1)[:, : len(numbers)])
 
@@ -156,7 +169,9 @@ def sentences_of_curve(found: Curve) -> tuple[str, ...]:
     """
     if not found.visible.scores.any():
         return ()
-    said = _of_visible(found.visible, found.softcap) or (_of_masked(found.masked) if found.masked else "")
+    said = _of_visible(found.visible, found.softcap) or (
+        _of_masked(found.masked, found.softcap) if found.masked else ""
+    )
     return (said,) if said else ()
 
 
@@ -224,18 +239,20 @@ def _limits(points: Points, softcap: float | None = None) -> tuple[str, str] | N
             first, last = float(sizes[states > 0].min()), float(sizes[states < 0].max(initial=-1.0))
             if not 0 <= last < first:
                 return None
-            found[minus] = first, last
+            found[minus] = _apart(first / (softcap or 1.0), last / (softcap or 1.0))
     if len(found) == 2 and len(set(found.values())) == 1:
         found = {"±": found[""]}
+    unit = " × the softcap" if softcap else ""
+    first_wrong, last_right = (
+        " and ".join(f"{sign}{numbers[place]}{unit}" for sign, numbers in found.items()) for place in (0, 1)
+    )
+    return f"from {first_wrong} on", f"up to {last_right}"
 
-    def words(place: int) -> str:
-        amounts = [
-            f"{sign}{ends[place] / softcap:.4g} × the softcap" if softcap else f"{sign}{_number(ends[place])}"
-            for sign, ends in found.items()
-        ]
-        return " and ".join(amounts)
 
-    return f"from {words(0)} on", f"up to {words(1)}"
+def _apart(first: float, last: float) -> tuple[str, str]:
+    """Two numbers in words, with as many digits as tell them apart."""
+    texts = ((f"{first:.{digits}g}", f"{last:.{digits}g}") for digits in range(4, 18))
+    return next((pair for pair in texts if pair[0] != pair[1]), (f"{first:.17g}", f"{last:.17g}"))
 
 
 _CAPS: Mapping[str, Callable[[Array, float], Array]] = {
@@ -272,22 +289,56 @@ def _rules(scores: Array, got: Array, known: Array, softcap: float | None) -> It
         yield f"scores count {factor:.4g} times what they should", factor * scores
 
 
-def _of_masked(points: Points) -> str:
+def _of_masked(points: Points, softcap: float | None) -> str:
     """The sentence about masked keys; "" if their weights are 0."""
     measured, _, wrong = points.reading
-    strange = wrong.any(-1)
+    strange = np.asarray(wrong.any(-1))
     if not strange.any():
         return ""
-    got = points.logs(measured)
     effect = "give NaN or infinite weights"
     if np.isfinite(measured[strange]).all():
-        both = strange & np.isfinite(got)
-        fills = np.broadcast_to(points.scores, got.shape)[both] - got[both]
-        for said, each in (("score {}", fills), ("weight e^{}", -got[both])):
-            if len(each) > 1 and np.ptp(each) <= _NEAR * np.maximum(1.0, np.abs(each).max()):
-                return f"Masked keys get the {said.format(_number(np.median(each)))}, should get the weight 0."
-        is_read, is_lost = (measured[strange][:, 1] > 0).all(), (measured[strange] == 0).all()
-        effect = "give masked keys a weight" if is_read else "give every key the weight 0" if is_lost else "are wrong"
+        if said := _fill(points, strange, softcap):
+            return f"{said}, should get the weight 0."
+        is_lost, is_read = (measured[strange][:, 0] == 0).all(), (measured[strange][:, 1:] > 0).all()
+        if is_lost and is_read:
+            return (
+                "Visible keys get the weight 0, and masked keys do not: a true entry of the mask masks, should allow."
+            )
+        effect = (
+            "give masked keys a weight" if is_read
+            else "give every key the weight 0" if (measured[strange] == 0).all()
+            else "are wrong"
+        )  # fmt: skip
     if limits := _limits(points):
         return f"Scores {limits[0]} of the only visible key {effect}; {limits[1]} they are right."
     return f"Some scores of the only visible key {effect}."
+
+
+def _fill(points: Points, strange: Array, softcap: float | None) -> str:
+    """Which score or weight masked keys get, by the last measured key, whose own score is 0; "" if it
+    is not the same in all rows.
+    """
+    got = points.logs(points.reading.measured, -1)
+    both = strange & np.isfinite(got)
+    scores = np.broadcast_to(_capped(points.scores, softcap), got.shape)[both]
+    for said, each in (("score", scores - got[both]), ("weight", -got[both])):
+        if len(each) < 2 or np.ptp(each) > _NEAR * np.maximum(1.0, np.abs(each).max()):
+            continue
+        number = float(np.median(each))
+        if said == "weight":
+            return f"Masked keys get the weight e^{_number(number)}"
+        with np.errstate(all="ignore"):
+            own = (got - points.logs(points.reading.measured, 1))[both]
+        keeps = bool(points.own) and np.allclose(own, _capped(np.asarray(points.own), softcap), rtol=0, atol=_NEAR)
+        if keeps and abs(number) <= _NEAR:
+            return "Masked keys keep their scores"
+        return (
+            f"Masked keys get {_number(number)} added to their scores"
+            if keeps
+            else (f"Masked keys get the score {_number(number)}")
+        )
+    return ""
+
+
+def _capped(scores: Array, softcap: float | None) -> Array:
+    return np.asarray(softcap * np.tanh(scores / softcap)) if softcap else scores

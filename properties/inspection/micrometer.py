@@ -226,15 +226,15 @@ def _of_rows(sums: Sequence[Sum]) -> str:
     wrong = [each for each in sums if each.wrong and not _holds(each.row, each.length)]
     if not wrong:
         return ""
-    worst, middle = wrong[-1], [sum(each.row) / 2 for each in wrong]
     for name, stop in _STOPS.items():
         if all(_holds(each.row, min(each.length, stop)) for each in sums):
             return f"Row sums stop at {stop}, as sums in {name} do."
-    unsubtracted = [_unsubtracted(each) for each in sums]
-    if worst.level and all(number is not None for number in unsubtracted):
-        return f"The maximum is not subtracted from the scores of {unsubtracted[-1]} of {worst.length} keys."
+    unsubtracted, last = [_unsubtracted(each) for each in sums], wrong[-1]
+    if last.level and all(number is not None for number in unsubtracted):
+        return f"The maximum is not subtracted from the scores of {unsubtracted[-1]} of {last.length} keys."
+    worst = max(wrong, key=lambda each: abs(np.log(sum(each.row) / 2 / each.length)))
     scores = f"{worst.length} equal scores of {worst.level:.3g}"
-    return f"The row sum of {scores} is {middle[-1]:.5g}, should be {worst.length}."
+    return f"The row sum of {scores} is {sum(worst.row) / 2:.5g}, should be {worst.length}."
 
 
 def _unsubtracted(each: Sum) -> int | None:

@@ -216,9 +216,11 @@ def _of_sink(term: Term) -> str:
     if is_whole:
         return _placed("The sink is ignored", rows, term)
     lower = sinks - due
+    shifted = "The maximum is not subtracted from the sink"
     plain = "The sink is added to the sum of exponentials without an exponential"
     rules: list[_Rule] = [
-        ("The maximum of the scores is not subtracted from the sink", lambda x: x + lower),
+        (shifted, lambda x: x + lower),
+        (shifted, lambda x: x + np.maximum(x, lower)),
         (plain, lambda x: np.log(x) + lower),
         (plain, np.log),
     ]

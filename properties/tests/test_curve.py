@@ -89,6 +89,37 @@ def test_a_finite_fill_is_told(fill):
     assert sentences(wrong) == (f"Masked keys get the score {fill:.6g}, should get the weight 0.",)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda s, mask: s, "Masked keys keep their scores, should get the weight 0."),
+        (
+            lambda s, mask: s + np.where(mask, 0.0, -1e4),
+            "Masked keys get -10000 added to their scores, should get the weight 0.",
+        ),
+        (
+            lambda s, mask: np.where(mask, -np.inf, s),
+            "Visible keys get the weight 0, and masked keys do not: a true entry of the mask masks, should allow.",
+        ),
+        (
+            lambda s, mask: np.where(mask & (s > -20), s, -np.inf),
+            "Scores from −20.000001 on of the only visible key give every key the weight 0; up to −20 they are right.",
+        ),
+    ],
+)
+def test_a_mask_that_acts_otherwise_is_told(change, said):
+    def attends(q, k, v, mask=None):
+        scores = q @ k.swapaxes(-1, -2) * scale_of(q)
+        return softmax(scores if mask is None else change(scores, mask))[0] @ v
+
+    assert sentences(of(SDPA, attends)) == (said,)
+
+
+def test_a_softcap_after_the_mask_is_told_by_its_fill():
+    wrong = of(ATTENTION, partial(attention, capped=lambda s, c: c * np.tanh(s / c), fill=-5.0))
+    assert sentences(wrong, softcap=5.0) == ("Masked keys get the score -5, should get the weight 0.",)
+
+
 def test_a_clipped_softmax_is_told():
     wrong = of(SDPA, lambda q, k, v, mask=None: attention(q, k, v, mask, clip=64.0)[0])
     assert sentences(wrong) == ("Scores from ±64.01 on count as ±64; up to ±64 they are right.",)

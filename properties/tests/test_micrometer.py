@@ -99,7 +99,12 @@ def test_a_late_tile_without_the_maximum_is_told():
 
 def test_another_row_sum_is_told_by_its_numbers():
     wrong = of(SOFTMAX, lambda scores, mask=None: rows(scores, dtype=float) * (1 + 0.5 * (scores.shape[-1] > 64)))
-    assert sentences(wrong) == ("The row sum of 4096 equal scores of 4 is 2730.7, should be 4096.",)
+    assert sentences(wrong) == ("The row sum of 512 equal scores of 0 is 341.33, should be 512.",)
+
+
+def test_a_key_beyond_the_end_is_told_by_the_largest_relative_error():
+    beyond = lambda scores, mask=None: np.exp(scores) / (np.exp(scores).sum(-1, keepdims=True) + 1)  # noqa: E731
+    assert sentences(of(SOFTMAX, beyond))[0] == "The row sum of 64 equal scores of 0 is 65, should be 64."
 
 
 @pytest.mark.parametrize("operation", [SDPA, GQA])

@@ -122,7 +122,7 @@ def test_a_sink_without_the_maximum_is_told():
         share = total / (total + np.exp(sink)[:, None])
         return out * share[..., None], np.logaddexp(sums, sink[:, None])
 
-    assert sentences(of(ATTENTION, sunk)) == ("The maximum of the scores is not subtracted from the sink.",)
+    assert sentences(of(ATTENTION, sunk)) == ("The maximum is not subtracted from the sink.",)
 
 
 def test_a_sink_of_key_0_is_told():
