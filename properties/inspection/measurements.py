@@ -17,13 +17,18 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import Operation
 from properties.contract.results import BrokenError
 from properties.contract.support import OutsideError
+from properties.inspection.caches import caches, sentences_of_caches
+from properties.inspection.curve import curve, sentences_of_curve
 from properties.inspection.gradients import gradients
+from properties.inspection.influence import influence, sentences_of_influence
+from properties.inspection.micrometer import micrometer, sentences_of_micrometer
 from properties.inspection.probe import Probe, SpentError
 from properties.inspection.read_sentences import sentences_of_reads
 from properties.inspection.reads import reads
 from properties.inspection.rotation import rotation, sentences_of_rotation
 from properties.inspection.score_form import score_form, sentences_of_scores
 from properties.inspection.shapes import Shape, shape_of
+from properties.inspection.terms import sentences_of_terms, terms
 
 __all__ = ["AROUND", "measured", "sentences_around", "sentences_at"]
 
@@ -45,8 +50,28 @@ def _scores(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return sentences_of_scores(probe.kept(shape, score_form(probe, shape)))
 
 
+def _curve(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_curve(curve(probe, shape))
+
+
+def _terms(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_terms(terms(probe, shape, shape.arguments.keys() & {"bias", "sink"}))
+
+
 def _gradients(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return next((said for entries in probe.kept(shape, gradients(probe, shape)) if (said := entries.sentences())), ())
+
+
+def _influence(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_influence(influence(probe, shape))
+
+
+def _micrometer(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_micrometer(micrometer(probe, shape))
+
+
+def _caches(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_caches(caches(probe, shape))
 
 
 def _rotation(probe: Probe, shape: Shape) -> tuple[str, ...]:
@@ -55,8 +80,11 @@ def _rotation(probe: Probe, shape: Shape) -> tuple[str, ...]:
 
 _HEADS = {"num_heads": 4, "kv_heads": 2}
 _OF_ATTENTION: _Measurements = (
+    (_terms, {}),
+    (_terms, {"batch": 2, **_HEADS, "n_q": 4, "n_k": 5}),
     (_reads, {}),
     (_scores, {}),
+    (_curve, {}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 5, "n_k": 12}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 12, "n_k": 5}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 40, "n_k": 40}),
@@ -64,17 +92,22 @@ _OF_ATTENTION: _Measurements = (
     (_reads, {"batch": 2, **_HEADS, "n_q": 1, "n_k": 1040}),
     (_scores, {"head_dim": 6}),
     (_scores, {"head_dim": 96}),
+    (_micrometer, {}),
+    (_influence, {}),
 )
 _OF_GRADIENTS: _Measurements = (
     (_gradients, {}),
     (_gradients, {"n_q": 3, "n_k": 4, "head_dim": 3, "value_dim": 5}),
     (_gradients, {"batch": 2, **_HEADS, "n_q": 4, "n_k": 3, "head_dim": 5, "value_dim": 3}),
+    (_influence, {}),
 )
 _OF_ROTATIONS: _Measurements = (
     (_rotation, {}),
     (_rotation, {"seq_len": 4, "head_dim": 6}),
     (_rotation, {"seq_len": 3, "head_dim": 96}),
+    (_influence, {}),
 )
+_OF_SOFTMAX: _Measurements = ((_micrometer, {}), (_influence, {}))
 
 AROUND: Mapping[str, _Measurements] = {
     **dict.fromkeys(
@@ -82,6 +115,8 @@ AROUND: Mapping[str, _Measurements] = {
     ),
     **dict.fromkeys(("scaled_dot_product_attention_vjp", "attention_vjp"), _OF_GRADIENTS),
     **dict.fromkeys(("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp"), _OF_ROTATIONS),
+    "hard_masked_softmax": _OF_SOFTMAX,
+    "decode": ((_caches, {}),),
 }
 """The measurements of each operation, in order."""
 

@@ -58,6 +58,13 @@ class Probe:
         """Whether the implementation supports the sizes and the options of a call."""
         return self.caller.takes(*shape.call(self.operation))
 
+    def scale(self, shape: Shape) -> float:
+        """The factor of q·k that a call of a shape should have."""
+        given = shape.arguments.get("scale")
+        if given is not None:
+            return float(given)
+        return 1.0 if self.caller.conventions.scale_default == "one" else float(shape.sizes["head_dim"] ** -0.5)
+
     def results(self, shape: Shape, **arrays: Any) -> dict[str, Reading]:
         """The results of one call by name. The arrays that are not given are zeros.
 
