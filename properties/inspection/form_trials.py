@@ -28,7 +28,7 @@ from properties.inspection.probe import SpentError
 __all__ = ["NoFormError", "RefusedError", "Trials", "alike"]
 
 
-class NoFormError(Exception):
+class NoFormError(ValueError):
     """No call worked. The message has a line for each reason."""
 
 

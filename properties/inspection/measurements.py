@@ -78,18 +78,20 @@ def _rotation(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return sentences_of_rotation(probe.kept(shape, rotation(probe, shape)))
 
 
+_OF_MANY_CALLS: tuple[Instrument, ...] = (_influence, _micrometer)
+
 _HEADS = {"num_heads": 4, "kv_heads": 2}
 _OF_ATTENTION: _Measurements = (
     (_terms, {}),
     (_terms, {"batch": 2, **_HEADS, "n_q": 4, "n_k": 5}),
     (_reads, {}),
-    (_scores, {}),
-    (_curve, {}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 5, "n_k": 12}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 12, "n_k": 5}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 40, "n_k": 40}),
     (_reads, {**_HEADS, "n_q": 3, "n_k": 130}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 1, "n_k": 1040}),
+    (_scores, {}),
+    (_curve, {}),
     (_scores, {"head_dim": 6}),
     (_scores, {"head_dim": 96}),
     (_micrometer, {}),
@@ -163,9 +165,13 @@ def sentences_around(probe: Probe, arguments: Sequence[Any]) -> tuple[str, ...]:
 
 def sentences_at(probe: Probe, shape: Shape) -> tuple[str, ...]:
     """Return the sentences of the first instrument that has something to say at one shape, of those
-    that measure the operation at the shape of the given call.
+    that measure the operation at the shape of the given call by few calls.
     """
-    own = (instrument for instrument, sizes in AROUND.get(probe.operation.name, ()) if not sizes)
+    own = (
+        instrument
+        for instrument, sizes in AROUND.get(probe.operation.name, ())
+        if not sizes and instrument not in _OF_MANY_CALLS
+    )
     return next((said for instrument in own if (said := _said(probe, instrument, shape))), ())
 
 

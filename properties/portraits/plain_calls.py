@@ -66,7 +66,9 @@ _LONGER: tuple[Sizes, ...] = tuple(
     {"n_q": n_q, "n_k": n_k, "seq_len": n_q} for n_q, n_k in ((4, 4), (16, 32), (64, 128), (128, 256), (128, 128))
 )
 _WIDER: tuple[Sizes, ...] = tuple({"head_dim": width, "value_dim": width} for width in (64, 128, 16, 8))
-_HEADS: tuple[Sizes, ...] = tuple({"num_heads": 8, "kv_heads": kv_heads} for kv_heads in (2, 8))
+_HEADS: tuple[Sizes, ...] = tuple(
+    {"num_heads": heads, "kv_heads": kv_heads} for heads, kv_heads in ((8, 2), (8, 8), (1, 1))
+)
 
 
 def _sizes(wanted: Sizes) -> Iterator[Sizes]:

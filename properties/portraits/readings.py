@@ -14,7 +14,7 @@ from properties.portraits.plain_calls import Options, Sizes, plain_call
 
 __all__ = ["POINTS", "anomalies"]
 
-_NARROW = {"head_dim": 2, "value_dim": 2}
+_NARROW = {"head_dim": 2, "value_dim": 2, "num_heads": 2, "kv_heads": 1}
 _SQUARE, _WIDE, _HIGH = ({**_NARROW, "n_q": n_q, "n_k": n_k} for n_q, n_k in ((6, 6), (3, 7), (7, 3)))
 
 _MOST_CALLS = 60
@@ -46,16 +46,13 @@ def anomalies(
     if plain is None or not operation.takes_arrays:
         return ()
 
-    def probe(most: int) -> Probe:
-        probe = Probe(Caller(implementation, operation.name, calls.count), min(max(most, 0), calls.left), until)
-        probe.records = records
-        return probe
-
-    said = sentences_around(probe(_MOST_CALLS), plain)
+    probe = Probe(Caller(implementation, operation.name, calls.count), min(_MOST_CALLS, calls.left), until)
+    probe.records = records
+    said = sentences_around(probe, plain)
     for words, sizes, options in POINTS:
         arguments = plain_call(operation, implementation, sizes, options)
         if arguments is None or said:
             continue
-        told = sentences_at(probe(_MOST_CALLS - calls.number), shape_of(operation, arguments))
+        told = sentences_at(probe, shape_of(operation, arguments))
         said = tuple(f"With {words}: {sentence}" for sentence in told)
     return said
