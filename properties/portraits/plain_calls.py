@@ -21,10 +21,16 @@ Options = Callable[[Sizes], Mapping[str, Any]]
 
 
 def plain_call(
-    operation: Operation, implementation: Implementation, wanted: Sizes, options: Options = lambda sizes: {}
+    operation: Operation,
+    implementation: Implementation,
+    wanted: Sizes,
+    options: Options = lambda sizes: {},
+    *,
+    most_axes: bool = False,
 ) -> tuple[Any, ...] | None:
     """Return the arguments of a call, at the wanted sizes or the next that the implementation takes.
-    Return None if the operation has no such options, or the implementation takes no such call.
+    Arrays have the fewest leading axes that it takes, or the most. Return None if the operation has
+    no such options, or the implementation takes no such call.
     """
     for sizes in _sizes(wanted):
         chosen = options(sizes)
@@ -32,7 +38,7 @@ def plain_call(
             return None
         if operation.is_played and implementation.lacks_of_caches(*chosen.keys() - {"steps"}):
             return None
-        for rank in implementation.ranks(operation):
+        for rank in sorted(implementation.ranks(operation), reverse=most_axes):
             arguments = _call(operation, sizes, rank, chosen)
             if implementation.takes(operation, arguments):
                 return arguments
