@@ -26,19 +26,20 @@ def plain_call(
     wanted: Sizes,
     options: Options = lambda sizes: {},
     *,
-    most_axes: bool = False,
+    four_axes: bool = False,
 ) -> tuple[Any, ...] | None:
     """Return the arguments of a call, at the wanted sizes or the next that the implementation takes.
-    Arrays have the fewest leading axes that it takes, or the most. Return None if the operation has
-    no such options, or the implementation takes no such call.
+    Arrays have the fewest axes that it takes, or with `four_axes` about four, as in models. Return
+    None if the operation has no such options, or the implementation takes no such call.
     """
+    own_axes = len(next(iter(operation.axes.values()), ())) - 1
     for sizes in _sizes(wanted):
         chosen = options(sizes)
         if not chosen.keys() <= set(operation.parameters):
             return None
         if operation.is_played and implementation.lacks_of_caches(*chosen.keys() - {"steps"}):
             return None
-        for rank in sorted(implementation.ranks(operation), reverse=most_axes):
+        for rank in sorted(implementation.ranks(operation), key=lambda rank: abs(own_axes + rank - 4 * four_axes)):
             arguments = _call(operation, sizes, rank, chosen)
             if implementation.takes(operation, arguments):
                 return arguments

@@ -50,7 +50,7 @@ def anomalies(
     probe.records = records
     said = sentences_around(probe, plain)
     for words, sizes, options in POINTS:
-        arguments = plain_call(operation, implementation, sizes, options, most_axes=True)
+        arguments = plain_call(operation, implementation, sizes, options, four_axes=True)
         if arguments is None or said:
             continue
         told = sentences_at(probe, shape_of(operation, arguments))
