@@ -54,5 +54,5 @@ def anomalies(
         if arguments is None or said:
             continue
         told = sentences_at(probe, shape_of(operation, arguments))
-        said = tuple(f"With {words}: {sentence}" for sentence in told)
+        said = tuple(f"With {words}: {sentence[0].lower()}{sentence[1:]}" for sentence in told)
     return said
