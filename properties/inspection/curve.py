@@ -39,8 +39,8 @@ class Points:
 
     scores    the score of key 0 in each row, ascending
     own       the score of key 1, if it is masked, else 0
-    reading   the weights, `[head, row, key]`, with all leading axes and heads as one; of masked keys
-              those of key 2 too, if there is one
+    reading   the weights, `[head, row, key]`, with all leading axes and heads as one. If key 1 is
+              masked and a key 2 exists, it is measured too
     """
 
     scores: Array
@@ -68,7 +68,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Curve:
-    """The weights of two visible keys, and those of a visible and a masked key.
+    """The weights of two visible keys, and the weights of a visible key and masked keys.
 
     softcap   the softcap of the calls; None without one
     visible   the points where all keys are visible
@@ -128,8 +128,8 @@ def _has_own_score(shape: Shape) -> bool:
 
 
 def _weights(probe: Probe, shape: Shape, numbers: Array, power: float) -> Reading:
-    """The weights of keys 0 and 1, with a number in each row of q and a power of two in key 0; of
-    masked keys those of key 2 too.
+    """The weights of keys 0 and 1, with a number in each row of q and a power of two in key 0.
+    If key 1 is masked, the weight of key 2 follows.
     """
     operation, n_q, n_k = probe.operation, shape.sizes["n_q"], shape.sizes["n_k"]
     k = shape.zeros(operation, "k")

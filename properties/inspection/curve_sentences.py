@@ -17,8 +17,8 @@ _NEAR = 0.01  # relative: how near two differences of scores are the same
 
 
 def sentences_of_curve(found: Curve) -> tuple[str, ...]:
-    """What the weights of visible keys say in a sentence, or else those of masked keys; () if all are
-    right, or nearly, or if the scale is 0.
+    """A sentence about the weights of visible keys, or else about the weights of masked keys; () if
+    all weights are nearly right, or if the scale is 0.
     """
     if not found.visible.scores.any():
         return ()
@@ -67,7 +67,7 @@ def _number(value: float) -> str:
 
 
 def _effect(measured: Array, got: Array, due: Array, strange: Array) -> str:
-    """What is true of all wrong rows, as a verb with its object; "" if nothing is."""
+    """Return what all wrong rows have in common, as a verb with its object; "" if they differ."""
     sizes, signs = np.abs(got[strange]), set(np.sign(got[strange]))
     if not np.isfinite(measured[strange]).all(-1).any():
         return "give NaN or infinite weights" if np.isinf(measured[strange]).any() else "give NaN"
@@ -120,7 +120,7 @@ _CAPS: Mapping[str, Callable[[Array, float], Array]] = {
         2 * c / np.pi * np.arctan(np.pi * s / (2 * c))
     ),
 }
-"""What the left side of (1) may be instead of a softcap c, as `curve` numbers it."""
+"""What (1) of `properties.inspection.curve` may be equal to instead of c·tanh(s / c)."""
 
 
 def _rule(scores: Array, got: Array, known: Array, softcap: float | None) -> str:
@@ -133,7 +133,7 @@ def _rule(scores: Array, got: Array, known: Array, softcap: float | None) -> str
 
 
 def _rules(scores: Array, got: Array, known: Array, softcap: float | None) -> Iterator[tuple[str, Array]]:
-    """Rules, each with the left side of (1) for each row."""
+    """Rules, each with the logarithm of the quotient of weights for each row."""
     if softcap:
         yield from ((rule, capped(scores, softcap)) for rule, capped in _CAPS.items())
     else:

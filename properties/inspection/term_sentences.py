@@ -21,8 +21,8 @@ _GETS = ("gets", "get")
 
 
 def sentences_of_terms(found: Sequence[Term]) -> tuple[str, ...]:
-    """What the weights say of each term, in sentences; () if they are right, or nearly. Log-sum-exps
-    are told only if the weights with a sink are right.
+    """What the weights say of each term, in sentences; () if they are right, or nearly. A
+    sentence about log-sum-exps follows only if the weights with a sink are right.
     """
     said = {term.name: _SENTENCES[term.name](term) for term in found if term.reading.wrong.any()}
     if said.get("sink"):
@@ -65,7 +65,7 @@ def _of_bias(term: Term) -> str:
 
 
 def _relative_logs(side: Array) -> Array:
-    """The left side of (1)."""
+    """The logarithm of each weight relative to the weight of the last key."""
     with np.errstate(all="ignore"):
         heights = np.log(side)
         return np.asarray(heights - heights[..., -1:])
@@ -78,7 +78,7 @@ def _swapped(given: Array) -> list[_Rule]:
 
 
 def _of_sink(term: Term) -> str:
-    """The sentence about a sink; "" if there is only one key, or if not all keys have equal weights."""
+    """The sentence about a sink; "" with one key, or if the weights of keys differ."""
     measured, expected, _ = term.reading
     number, rows = measured.shape[-1], _wrong_rows(term)
     sinks = term.given[..., :1]
