@@ -62,16 +62,18 @@ def bits(probe: Probe, shape: Shape) -> Bits:
     alone = one or plain
     problems = _problems(probe, alone)
     first = _out(probe, alone, problems)
-    repeats = any(_differ(first, _out(probe, alone, problems)) for _ in range(_EQUAL_CALLS - 1))
-    batched = None if repeats or several is None else _out(probe, several, problems)
-    moved = None if repeats or several is None else _out(probe, several, problems[1:] + problems[:1])
+    is_deterministic = probe.caller.implementation.deterministic
+    if any(_differ(first, _out(probe, alone, problems)) for _ in range(_EQUAL_CALLS - 1)):
+        return Bits(True, None, None, None, None, is_deterministic)
+    batched = None if several is None else _attempted(lambda: _out(probe, several, problems)[0])
+    moved = None if several is None else _attempted(lambda: _out(probe, several, problems[1:] + problems[:1])[-1])
     return Bits(
-        repetition=repeats,
-        batch_size=None if batched is None or one is None else _differ(batched[:1], first.reshape(batched[:1].shape)),
-        place_in_batch=None if batched is None or moved is None else _differ(batched[0], moved[-1]),
-        padding=None if repeats else _measured(lambda: _padded(probe, alone, problems), first),
-        chunks_of_queries=None if repeats else _measured(lambda: _chunked(probe, alone, problems), first),
-        is_deterministic=probe.caller.implementation.deterministic,
+        repetition=False,
+        batch_size=None if one is None else _differ(batched, first),
+        place_in_batch=_differ(batched, moved),
+        padding=_differ(_attempted(lambda: _padded(probe, alone, problems)), first),
+        chunks_of_queries=_differ(_attempted(lambda: _chunked(probe, alone, problems)), first),
+        is_deterministic=is_deterministic,
     )
 
 
@@ -107,14 +109,17 @@ def _out(probe: Probe, shape: Shape, problems: Sequence[_Problem], **options: Ar
     return probe.results(given, **arrays)["out"].measured
 
 
-def _differ(first: Array, second: Array) -> bool:
-    return not np.array_equal(first, second, equal_nan=True)
+def _differ(out: Array | None, other: Array | None) -> bool | None:
+    """Whether two outputs of the same problems differ; None if one is missing."""
+    if out is None or other is None:
+        return None
+    return not np.array_equal(out, other.reshape(out.shape), equal_nan=True)
 
 
-def _measured(out: Callable[[], Array], first: Array) -> bool | None:
-    """Whether another output differs from the first one; None if it cannot be computed."""
+def _attempted(out: Callable[[], Array]) -> Array | None:
+    """An output, or None if the implementation does not take the call."""
     with suppress(OutsideError):
-        return _differ(out(), first)
+        return out()
     return None
 
 

@@ -89,7 +89,7 @@ def sentences_of_influence(found: Sequence[Influence]) -> tuple[str, ...]:
     """What changes and should not, or the other way round, in sentences; () if no such entry is
     outside its error limit.
 
-    If equal calls differ, this alone is told.
+    If equal calls differ, the only sentence says so.
     """
     equal = [_surplus(each, "The same call, made again, gives another") for each in found if not each.change]
     if said := next(filter(None, equal), ""):

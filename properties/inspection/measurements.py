@@ -18,7 +18,8 @@ from properties.contract.operations import Operation
 from properties.contract.results import BrokenError
 from properties.contract.support import OutsideError
 from properties.inspection.caches import caches, sentences_of_caches
-from properties.inspection.curve import curve, sentences_of_curve
+from properties.inspection.curve import curve
+from properties.inspection.curve_sentences import sentences_of_curve
 from properties.inspection.gradients import gradients
 from properties.inspection.influence import influence, sentences_of_influence
 from properties.inspection.micrometer import micrometer, sentences_of_micrometer
@@ -28,7 +29,8 @@ from properties.inspection.reads import reads
 from properties.inspection.rotation import rotation, sentences_of_rotation
 from properties.inspection.score_form import score_form, sentences_of_scores
 from properties.inspection.shapes import Shape, shape_of
-from properties.inspection.terms import sentences_of_terms, terms
+from properties.inspection.term_sentences import sentences_of_terms
+from properties.inspection.terms import terms
 
 __all__ = ["AROUND", "measured", "sentences_around", "sentences_at"]
 

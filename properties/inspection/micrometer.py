@@ -217,7 +217,7 @@ def _sum(probe: Probe, shape: Shape, level: float) -> Sum:
 
 
 def sentences_of_micrometer(found: Micrometer) -> tuple[str, ...]:
-    """What is less accurate than the error limits allow, in sentences; () if nothing is."""
+    """Sentences about what is less accurate than the error limits allow; () if all is right."""
     return tuple(filter(None, (_of_rows(found.sums), _of_values(found.sums), *_of_exponentials(found))))
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from properties.bugs.reference import REFERENCE
 from properties.contract.support import OutsideError
-from properties.inspection.curve import curve, sentences_of_curve
+from properties.inspection.curve import curve
+from properties.inspection.curve_sentences import sentences_of_curve
 from properties.inspection.measurements import measured
 from properties.tests.instrument_calls import FORMATS, arguments_of, of, probed, rounded
 from properties.tests.measured_kernels import heads_of, scale_of, softmax

@@ -8,7 +8,8 @@ import pytest
 from oracles import Conventions
 from properties.bugs.reference import REFERENCE
 from properties.contract.operations import OPERATIONS
-from properties.inspection.terms import sentences_of_terms, terms
+from properties.inspection.term_sentences import sentences_of_terms
+from properties.inspection.terms import terms
 from properties.tests.instrument_calls import FORMATS, of, probed, rounded
 from properties.tests.measured_kernels import KERNELS, heads_of, scale_of, softmax
 from properties.tests.readings import meaning
