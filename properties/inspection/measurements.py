@@ -69,7 +69,7 @@ def _influence(probe: Probe, shape: Shape) -> tuple[str, ...]:
 
 
 def _micrometer(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return sentences_of_micrometer(micrometer(probe, shape))
+    return sentences_of_micrometer(probe.kept(shape, micrometer(probe, shape)))
 
 
 def _caches(probe: Probe, shape: Shape) -> tuple[str, ...]:

@@ -112,7 +112,8 @@ def _wide_enough(probe: Probe, shape: Shape) -> Shape:
     total = int(np.prod(shape.rows(probe.operation, "v")))
     columns = min(_WIDE, total)
     is_square = shape.sizes.get("head_dim") == shape.sizes["value_dim"]  # kernels choose their code by this
-    wider = shape.changed(probe.operation, value_dim=columns, **({"head_dim": columns} if is_square else {}))
+    sizes = {"value_dim": columns, **({"head_dim": columns} if is_square else {})}
+    wider = shape.changed(probe.operation, None, **sizes)
     is_narrow = total > _FEW_CALLS * shape.sizes["value_dim"]
     return wider if is_narrow and probe.takes(wider) else shape
 

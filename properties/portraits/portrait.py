@@ -18,10 +18,11 @@ from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS, Operation
 from properties.inspection.form_search import form_of
 from properties.inspection.forms import Form
+from properties.portraits.facts import Fact, facts_of_form
 from properties.portraits.inference import Calls, Finding, following, infer
 from properties.portraits.maps import Map, Record, chosen, maps_of
 from properties.portraits.meanings import MEANINGS, meaning
-from properties.portraits.readings import anomalies
+from properties.portraits.readings import read
 from properties.portraits.wanted_sizes import AtSizes, checked, read_at
 
 __all__ = ["Fact", "OperationPortrait", "Portrait", "Question", "inspect"]
@@ -29,14 +30,6 @@ __all__ = ["Fact", "OperationPortrait", "Portrait", "Question", "inspect"]
 _MOST_QUICK_CALLS = 20
 _CALLS_OF_A_QUICK_FORM = 8
 _KEPT_FOR_INSTRUMENTS = 5  # of quick calls
-
-
-@dataclass(frozen=True)
-class Fact:
-    """Something that was measured: a subject, such as "causal", and a clause about it."""
-
-    subject: str
-    says: str
 
 
 @dataclass(frozen=True)
@@ -65,6 +58,7 @@ class OperationPortrait:
     unknown          sentences on what could not be determined, and why
     calls            the number of calls
     seconds          the median time of a call
+    measured         facts on the accuracy and the bits of the results
     at_sizes         what the instruments read at the sizes that were asked for
     records          the records of instruments that are worth a map
     """
@@ -77,6 +71,7 @@ class OperationPortrait:
     unknown: tuple[str, ...]
     calls: int
     seconds: float
+    measured: tuple[Fact, ...] = ()
     at_sizes: tuple[AtSizes, ...] = ()
     records: tuple[Record, ...] = ()
 
@@ -108,13 +103,13 @@ class OperationPortrait:
     @property
     def facts(self) -> tuple[Fact, ...]:
         """What was measured: how the function is called, its arithmetic, and its conventions."""
-        form = () if self.form is None else _of_form(self.form)
+        form = () if self.form is None else tuple(facts_of_form(self.form))
         arithmetic = f"{self.implementation.resolved_arithmetic.name}: all experiments are within its error limits"
         explained = all(finding.values for finding in self.findings) and bool(self.findings)
         accuracy = (Fact("arithmetic", arithmetic),) if explained else ()
         shown = (Fact(name, meaning(name, value)) for name, value in self.conventions.items())
         sizes = (Fact("sizes", read.says) for read in self.at_sizes if read.says)
-        return (*form, *accuracy, *shown, *sizes)
+        return (*form, *accuracy, *self.measured, *shown, *sizes)
 
     @property
     def questions(self) -> tuple[Question, ...]:
@@ -291,15 +286,14 @@ def _portrait(
 ) -> OperationPortrait:
     """The portrait of an operation, read as its declarations say."""
     unexplained = tuple(_unexplained_call(finding) for finding in findings if not finding.values)
-    records: list[Record] = []
     at_sizes = tuple(read_at(implementation, operation, sizes, calls, work.until) for sizes in work.shapes)
-    read = anomalies(implementation, operation, calls, work.until, records)
+    readings = read(implementation, operation, calls, work.until)
     return OperationPortrait(
         operation.name,
         implementation,
         form,
         findings,
-        (*(sentence for one in at_sizes for sentence in one.anomalies), *read, *unexplained),
+        (*(sentence for one in at_sizes for sentence in one.anomalies), *readings.anomalies, *unexplained),
         (
             *_unknown(implementation, operation, findings, calls),
             *(f"{one.sizes}: {one.refused}" for one in at_sizes if one.refused),
@@ -307,29 +301,14 @@ def _portrait(
         ),
         calls.number + (form.calls if form else 0),
         median(calls.seconds or [0.0]),
+        readings.facts,
         at_sizes,
-        (*chosen(records), *(record for one in at_sizes for record in one.records)),
+        (*chosen(readings.records), *(record for one in at_sizes for record in one.records)),
     )
 
 
 def _counted(number: int, one: str, several: str) -> str:
     return f"{number or 'no'} {one if number < 2 else several}"
-
-
-_AXES = {"b h s d": "batch, heads, sequence, width", "b s h d": "batch, sequence, heads, width"}
-
-
-def _of_form(form: Form) -> Iterator[Fact]:
-    """How a function can be called, and what it does not take."""
-    yield Fact("arrays", f"{form.arrays} arrays of {', '.join(form.dtypes)}")
-    if form.axes != "b h s d":
-        yield Fact("axes", _AXES[form.axes])
-    if form.features:
-        yield Fact("options", ", ".join(form.features))
-    for refusal in form.refusals:
-        yield Fact("not taken", f"{refusal.what}: {refusal.error}")
-    for sentence in form.assumed:
-        yield Fact("assumed", sentence)
 
 
 def _presets(narrowest: Arithmetic) -> Iterator[Arithmetic]:
