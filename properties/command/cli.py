@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from properties.command import campaign, gate, listings, new, vectors
+from properties.command import campaign, gate, inspecting, listings, new, vectors
 from properties.command.outputs import complain, folder_of_page, open_streams, printing
 from properties.command.parsing import Parser, duration, natural, positive
 
@@ -146,6 +146,7 @@ def parser_of_command() -> Parser:
     compare.add_argument("after", metavar="AFTER", type=Path, help="the later report")
     compare.set_defaults(run=_compare)
 
+    inspecting.add_to(commands)
     new.add_to(commands)
     gate.add_to(commands)
     campaign.add_to(commands)

@@ -38,6 +38,8 @@ class Found:
              itself
     beside   the expressions that pick its neighbours: other implementations, which some laws call
              too
+    kernel   the Python expression of the function of an operation, with "{}" for its name; "" if the
+             adapter is an `Implementation`, which declares its own functions
     """
 
     target: str
@@ -45,6 +47,7 @@ class Found:
     implementation: Implementation
     pick: str = ""
     beside: tuple[str, ...] = ()
+    kernel: str = ""
 
 
 def load(
@@ -52,6 +55,7 @@ def load(
     arithmetic: str | None = None,
     only: Sequence[str] = (),
     conventions: Mapping[str, Any] | None = None,
+    operation: str = "",
 ) -> list[Found]:
     """Return the implementations at "module:attribute" or "file.py:attribute". The attribute is one
     adapter, a list of adapters, or a mapping from group names to lists.
@@ -61,11 +65,12 @@ def load(
     directory of the file, comes first on the import path. `arithmetic` and `conventions` replace
     those that the adapters declare. The second implementation with a name gets the name "name #2".
     With `only`, the result has the implementations whose name or group contains one of the texts;
-    case does not matter. Raises AdapterError.
+    case does not matter. With `operation`, each target is a function that offers this operation.
+    Raises AdapterError.
     """
     if (directory := os.getcwd()) not in sys.path:
         sys.path.insert(0, directory)
-    found = [one for target in targets for one in _read(target, arithmetic)]
+    found = [one for target in targets for one in _read(target, arithmetic, operation)]
     implementations = [
         replace(each, conventions=replace(each.resolved_conventions, **conventions or {}))
         for each in (one.implementation for one in found)
@@ -135,25 +140,25 @@ def distinct(implementations: list[Implementation]) -> list[Implementation]:
     return named
 
 
-def _read(target: str, arithmetic: str | None) -> list[Found]:
+def _read(target: str, arithmetic: str | None, operation: str) -> list[Found]:
     """Return the implementations at one place. Code of the user runs here and may raise any
     exception.
     """
     try:
-        return list(_load(target, arithmetic))
+        return list(_load(target, arithmetic, operation))
     except (AdapterError, KeyboardInterrupt):
         raise
     except BaseException as error:
         raise AdapterError(f"{target} could not be read: {told(error)}.") from error
 
 
-def _load(target: str, arithmetic: str | None) -> Iterator[Found]:
+def _load(target: str, arithmetic: str | None, operation: str) -> Iterator[Found]:
     try:
         origin = location_of(target)
     except ValueError as error:
         raise AdapterError(str(error)) from error
     module = _imported(origin)
-    path = origin.attribute or _only_adapter(module, origin.module)
+    path = origin.attribute or ("" if operation else _only_adapter(module, origin.module))
     adapter = _attribute(module, path, origin)
     name = path or origin.module
     target = f"{origin.file if origin.folder else origin.module}:{path}".rstrip(":")
@@ -162,7 +167,9 @@ def _load(target: str, arithmetic: str | None) -> Iterator[Found]:
     elif _is_mapping_of_groups(adapter):
         groups = dict(adapter)
     else:
-        yield Found(target, name, _implementation(adapter, target, name, arithmetic))
+        kernel = _expression(adapter, ".".join(filter(None, (origin.module, path))), operation)
+        offered = {operation: adapter} if operation else adapter
+        yield Found(target, name, _implementation(offered, target, name, arithmetic), kernel=kernel)
         return
     if not any(groups.values()):
         raise AdapterError(f"{target} is empty, but should hold an implementation.")
@@ -175,6 +182,15 @@ def _load(target: str, arithmetic: str | None) -> Iterator[Found]:
             implementation = _implementation(member, target, pick, arithmetic)
             by_name = f"next(i for i in {listed} if i.name == {implementation.name!r})"
             yield Found(target, printable(str(group)), implementation, by_name if have_names else pick)
+
+
+def _expression(adapter: Any, place: str, operation: str) -> str:
+    """The expression of the function of an operation, as `Found.kernel`."""
+    if operation:
+        return place
+    if isinstance(adapter, Implementation):
+        return ""
+    return f'{place}["{{}}"]' if isinstance(adapter, Mapping) else f"{place}.{{}}"
 
 
 def _attribute(module: Any, path: str, origin: Location) -> Any:

@@ -1,0 +1,129 @@
+"""Finds the numbers of axes, the memory layouts, and the sizes that a function takes."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from properties.contract.operations import BATCH
+from properties.inspection.form_arguments import OPTIONS, heads_of
+from properties.inspection.form_trials import RefusedError, Trials, alike
+from properties.inspection.forms import required
+from properties.inspection.size_rules import predicate_of, rule_of, sentence_of
+
+__all__ = ["find_places", "find_sizes"]
+
+_MOST_AXES = 3  # before the last two
+
+_WIDTHS = ((1, 3, 64, 128), (6, 8, 16, 96))
+_LENGTHS = ((1, 7), (16, 48, 256, 384))
+_SIZES: Mapping[tuple[str, ...], tuple[tuple[int, ...], tuple[int, ...]]] = {
+    ("head_dim", "value_dim"): _WIDTHS,
+    ("embed_dim",): _WIDTHS,
+    ("n_q", "n_k"): _LENGTHS,
+    ("seq_len",): _LENGTHS,
+}
+"""The sizes that are equal in trials, and their values. The second values are tried if one of the
+first values fails.
+"""
+
+_DIFFERENCES = (("value_dim", "head_dim"), ("n_k", "n_q"), ("model_dim", "heads_width"))
+_COMPARISONS = {(True, False): ">= 0", (False, True): "<= 0", (False, False): "== 0"}
+"""What is true of a difference, by whether positive and negative differences work."""
+
+_MAY_BE_EMPTY = ("n_k", "n_q", "head_dim", "seq_len", "embed_dim", "batch")
+
+
+def find_places(trials: Trials) -> None:
+    """Find the memory layouts and the numbers of axes that the function takes."""
+    _find_layouts(trials)
+    _find_ranks(trials)
+
+
+def find_sizes(trials: Trials) -> None:
+    """Find the sizes that the function takes."""
+    if "start_pos" in trials.measured and not trials.trial.size("start_pos"):
+        trials.restrict("start_pos", rule="(0,)")
+    for group, values in _SIZES.items():
+        if names := [name for name in group if name in trials.measured]:
+            _find_rule(trials, names, values)
+    for larger, smaller in _DIFFERENCES:
+        if {larger, smaller} <= trials.measured:
+            _find_difference(trials, larger, smaller)
+    _find_empty_sizes(trials)
+
+
+def _find_ranks(trials: Trials) -> None:
+    """Find the numbers of axes that work."""
+    operation, known = trials.operation, trials.trial.rank
+    if not any(BATCH in operation.axes.get(name, ()) for name in operation.arrays):
+        trials.change(batch_ranks=(0, 1, 2))
+        return
+    others = [rank for rank in range(heads_of(operation), _MOST_AXES + 1) if rank != known]
+    takes_mask = "mask" in trials.form.features or (
+        "mask" in required(operation) and "no masks" not in trials.form.words
+    )
+    trial = trials.trial
+    if takes_mask:
+        trial = trial.with_arguments(mask=OPTIONS["mask"](trial, operation, "mask"))
+    working = [rank for rank in others if trials.works(f"{rank + 2} axes", replace(trial, rank=rank))]
+    ranks = sorted([known, *working])
+    trials.change(batch_ranks=tuple(ranks))
+    trials.trial = replace(trials.trial, rank=ranks[0])  # the calls that follow are cheaper
+
+
+def _find_layouts(trials: Trials) -> None:
+    """Find whether the function misreads arrays that are not contiguous."""
+    if trials.form.arrays == "jax" or not trials.operation.arrays:
+        return
+    with suppress(RefusedError):
+        results = trials.results(trials.form, trials.trial, "transposed")
+        if not all(map(alike, trials.base, results)):
+            trials.refuse("transposed arrays", "The results differ from those of contiguous arrays.")
+            trials.change(layouts=())
+
+
+def _find_rule(trials: Trials, names: list[str], values: tuple[tuple[int, ...], ...]) -> None:
+    """Find a rule for sizes that are equal."""
+    label = " = ".join(names)
+    tried = {trial.size(names[0]): True for trial in (trials.first, trials.trial)}
+    for sizes in values:
+        for size in sizes:
+            if size not in tried:
+                trial = trials.trial.sized(**dict.fromkeys(names, size))
+                tried[size] = trials.works(f"{label} = {size}", trial)
+        if all(tried.values()):
+            break
+    rule = rule_of(tried)
+    trials.restrict(*names, rule=rule)
+    trials.assumed += filter(None, [sentence_of(label, rule, tried)])
+
+
+def _find_difference(trials: Trials, larger: str, smaller: str) -> None:
+    """Find which of two sizes may be the larger one."""
+    usual, holds = trials.trial.size(larger), predicate_of(trials.form.sizes.get(larger, ""))
+    other = next((size for size in (usual // 2, 2 * usual) if holds(size)), None)
+    if other is None:
+        return
+    least, most = sorted((usual, other))
+    works_more, works_less = (
+        trials.works(f"{larger} {size}, {smaller} {rest}", trials.trial.sized(**{larger: size, smaller: rest}))
+        for size, rest in ((most, least), (least, most))
+    )
+    if not (works_more and works_less):
+        comparison = _COMPARISONS[works_more, works_less]
+        trials.restrict(f"{larger}_minus_{smaller}", rule=f"lambda difference: difference {comparison}")
+
+
+def _find_empty_sizes(trials: Trials) -> None:
+    """Find whether sizes may be 0. One that fails is taken for all."""
+    form = trials.form
+    tied = {name: pair for pair in _DIFFERENCES for name in pair if "_minus_".join(pair) in form.sizes}
+    most = form.batch_ranks[-1]
+    possible = trials.measured | ({"batch"} if most > heads_of(trials.operation) else set())
+    for name in _MAY_BE_EMPTY:
+        if name in possible and predicate_of(form.sizes.get(name, ""))(0):
+            empty = trials.trial.sized(**dict.fromkeys(tied.get(name, (name,)), 0))
+            trial = replace(trials.trial, rank=most, batch=0) if name == "batch" else empty
+            if not trials.works(f"{name} 0", trial):
+                trials.change(words=(*form.words, "positive sizes"))
+                return

@@ -1,0 +1,195 @@
+"""Trial calls of a function, and what they have shown so far.
+
+A call works if it returns finite arrays of the right shape and type. Whether the numbers are right
+is not asked.
+"""
+
+import builtins
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from properties.contract.caller import Caller
+from properties.contract.conversion import UngivenError
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.results import BrokenError
+from properties.contract.wording import said
+from properties.inspection.array import Array
+from properties.inspection.form_arguments import Trial
+from properties.inspection.forms import Form, Refusal, results_of
+from properties.inspection.probe import SpentError
+
+__all__ = ["NoFormError", "RefusedError", "Trials", "alike"]
+
+
+class NoFormError(ValueError):
+    """No call worked. The message has a line for each reason."""
+
+
+class RefusedError(Exception):
+    """A trial call failed. The message is the exception, or the fault of the result."""
+
+
+class Trials:
+    """Trial calls of a function as an operation, at most `most` calls until a reading of
+    time.monotonic.
+
+    trial          the arguments of the usual call
+    first          the arguments of the first call that worked
+    base           the results of the usual call
+    is_unchecked   whether the function took arrays of a type that it does not return
+    refusals       what failed
+    assumed        what was not tried
+    """
+
+    def __init__(self, function: Callable[..., Any], operation: str, most: int, until: float = inf) -> None:
+        self.function, self.operation, self.most, self.until = function, OPERATIONS[operation], most, until
+        self.calls, self.has_returned = 0, False
+        self.first = self.trial = Trial()
+        self.base: list[Array] = []
+        self.is_unchecked = False
+        self.refusals: list[Refusal] = []
+        self.assumed: list[str] = []
+        self._returned: Any = None
+        self._form: Form | None = None
+
+    # -- What is known -----------------------------------------------------------------------------
+
+    @property
+    def form(self) -> Form:
+        """The form as far as it is known. Raises NoFormError before a call worked."""
+        if self._form is None:
+            reasons = dict.fromkeys(f"{refusal.what}: {refusal.error}" for refusal in self.refusals)
+            raise NoFormError("\n".join(reasons) or "No call was made.")
+        return replace(self._form, refusals=tuple(self.refusals), assumed=tuple(self.assumed), calls=self.calls)
+
+    def change(self, **fields: Any) -> None:
+        """Change fields of the form."""
+        self._form = replace(self.form, **fields)
+
+    def restrict(self, *names: str, rule: str) -> None:
+        """Restrict sizes by a rule, unless it is "", which admits every size."""
+        if rule:
+            self.change(sizes={**self.form.sizes, **dict.fromkeys(names, rule)})
+
+    @property
+    def measured(self) -> set[str]:
+        """The names of the sizes of a call."""
+        return {*self.operation.sizes(self.trial.arguments(self.operation))}
+
+    def adopt(self, form: Form, base: list[Array], trial: Trial | None = None) -> None:
+        """Go on with another form, and with the results of its usual call."""
+        self._form, self.base, self.trial = form, base, trial or self.trial
+
+    def refuse(self, what: str, error: object) -> None:
+        """Keep something that failed, with the reason."""
+        self.refusals.append(Refusal(what, str(error)))
+
+    # -- Calls -------------------------------------------------------------------------------------
+
+    def works(self, what: str, trial: Trial) -> bool:
+        """Return whether a call works. If it fails, the reason is kept."""
+        try:
+            self.results(self.form, trial)
+        except RefusedError as refused:
+            self.refuse(what, refused)
+            self._note_exception(refused)
+            return False
+        return True
+
+    def _note_exception(self, refused: RefusedError) -> None:
+        """Declare the exception of a refused size, if it is a built-in one that is not declared."""
+        cause = refused.__cause__ and refused.__cause__.__cause__
+        name = type(cause).__name__
+        known = isinstance(cause, Implementation.refuses) or name in self.form.refuses
+        if isinstance(cause, Exception) and hasattr(builtins, name) and not known:
+            self.change(refuses=(*self.form.refuses, name))
+
+    def changed(self, what: str, form: Form, trial: Trial, base: list[Array] | None = None) -> list[Array]:
+        """Return the results of a call with an option, if it works and has other results than the
+        call without the option. Else keep the reason, and return no results.
+        """
+        try:
+            results = self.results(form, trial)
+        except RefusedError as refused:
+            self.refuse(what, refused)
+            return []
+        if all(map(np.array_equal, self.base if base is None else base, results)):
+            self.refuse(what, "The results are the same with it and without it.")
+            return []
+        return results
+
+    def results(self, form: Form, trial: Trial, layout: str = "contiguous") -> list[Array]:
+        """Return the results of one call. Raises RefusedError if the call fails, and SpentError if
+        no call is left.
+        """
+        if self.calls >= self.most or time.monotonic() >= self.until:
+            raise SpentError
+        self.has_returned = False
+        return self._judged(self._recorded, form, trial, layout)
+
+    def with_results(self, form: Form, trial: Trial) -> tuple[Form, list[Array]]:
+        """Make one call, and return its results, and the form with the code that takes the results
+        from the return value. Raises what `results` raises.
+        """
+        first, *others = (self._with_results(form, results) for results in results_of(self.operation))
+        try:
+            return first, self.results(first, trial)
+        except RefusedError as refused:
+            returned = self._returned
+            for other in others if self.has_returned else ():
+                try:
+                    return other, self._judged(lambda *_, **__: returned, other, trial, "contiguous")
+                except RefusedError:
+                    continue
+            raise RefusedError(str(refused)) from refused
+
+    def _with_results(self, form: Form, results: tuple[str, ...]) -> Form:
+        all_returned = len(results) == len(self.operation.outputs)
+        return replace(form, results=results, words=() if all_returned else ("no log-sum-exp",))
+
+    def _recorded(self, *arguments: Any, **options: Any) -> Any:
+        self.calls += 1
+        self._returned = self.function(*arguments, **options)
+        self.has_returned = True
+        return self._returned
+
+    def _judged(self, function: Callable[..., Any], form: Form, trial: Trial, layout: str) -> list[Array]:
+        """The results of a call through the contract. Raises RefusedError if it fails."""
+        arguments = trial.arguments(self.operation)
+        caller = Caller(form.implementation("trial", function), self.operation.name)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                values, *_ = caller.run(self.operation, arguments, layout)
+        except BrokenError as broken:
+            cause = broken.__cause__
+            reason = f"{type(cause).__name__}: {said(cause)}".removesuffix(": ") if cause else str(broken)
+            raise RefusedError(reason) from broken
+        except UngivenError as ungiven:
+            raise RefusedError(str(ungiven)) from ungiven
+        missing = caller.implementation.support.untold(self.operation)
+        named = zip(self.operation.returned(arguments), values, strict=False)
+        results = {name: value for name, value in named if name not in missing}
+        for name, value in results.items():
+            is_empty_sum = np.isneginf(value) if self.operation.is_log_sum_exp(name) else False
+            if value.dtype == float and not (np.isfinite(value) | is_empty_sum).all():
+                raise RefusedError(f"{name} has numbers that are not finite.")
+        return list(results.values())
+
+
+def alike(first: Array, second: Array) -> bool:
+    """Return whether two results of the same numbers can differ by rounding only.
+
+    Rounding moves an entry by less than half of itself, except where terms cancel, which few
+    entries do. Arrays that are misread give unrelated numbers, and few of these are so close.
+    """
+    compared = first[first != 0]
+    close = np.abs(compared - second[first != 0]) <= np.abs(compared) / 2
+    return not compared.size or bool(close.mean() > 0.5)

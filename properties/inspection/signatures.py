@@ -1,0 +1,136 @@
+"""The ways in which a function may take the arguments of an operation, as its signature shows them.
+
+A function without a signature may name its parameters in its docstring, as PyTorch's do.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from properties.contract.operations import Operation
+from properties.inspection.forms import required
+
+__all__ = ["NAMES", "Way", "names_of", "usual_names", "ways"]
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "q": ("q", "query", "queries"),
+    "k": ("k", "key", "keys"),
+    "v": ("v", "value", "values"),
+    "x": ("x", "t", "input", "hidden_states"),
+    "grad_out": ("grad_out", "grad_output", "dout", "do", "grad"),
+    "grad_lse": ("grad_lse", "dlse"),
+    "start_pos": ("start_pos", "start", "offset", "position"),
+    "mask": ("mask", "attn_mask", "attention_mask", "bias"),
+    "bias": ("bias", "attn_bias", "attn_mask"),
+    "causal": ("causal", "is_causal"),
+    "window": ("window", "window_size", "local_window_size", "left_window"),
+    "sink": ("sink", "sinks", "s_aux"),
+    "scale": ("scale", "softmax_scale", "sm_scale"),
+    "softcap": ("softcap", "logits_soft_cap"),
+    "positions": ("positions", "position_ids"),
+}
+"""The names that libraries give to a parameter, ours first."""
+
+_MAY_LACK = ("mask", "start_pos")
+"""The required parameters that a function may lack: a call then has no mask, and starts at 0."""
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Way(NamedTuple):
+    """A way of passing the arguments that every call has."""
+
+    positional: tuple[str, ...]
+    keywords: Mapping[str, str]
+    fills_mask: bool = False
+
+
+def names_of(function: Callable[..., Any], operation: Operation, parameter: str) -> tuple[str, ...]:
+    """Return the names under which a function may take a parameter of an operation. Where neither a
+    signature nor a docstring shows the names, these are all usual names.
+    """
+    known = _known_names(function)
+    usual = [name for name in usual_names(parameter) if name == parameter or name not in operation.parameters]
+    return tuple(name for name in usual if known is None or name in known)
+
+
+def usual_names(parameter: str) -> tuple[str, ...]:
+    """Return the names that libraries give to a parameter, ours first."""
+    return NAMES.get(parameter, (parameter,))
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    with suppress(TypeError, ValueError):
+        return inspect.signature(function)
+    return None
+
+
+def _known_names(function: Callable[..., Any]) -> set[str] | None:
+    """The names that a function takes as keywords; None if it may take any name."""
+    signature = _signature(function)
+    if signature is None:
+        return set(re.findall(r"\b(\w+)=", function.__doc__ or "")) or None
+    parameters = signature.parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return {parameter.name for parameter in parameters if parameter.kind is not inspect.Parameter.POSITIONAL_ONLY}
+
+
+def ways(function: Callable[..., Any], operation: Operation) -> list[Way]:
+    """Return the ways of passing the required arguments, the most likely first.
+
+    The names of the parameters decide where they are usual names. Otherwise the arguments are
+    passed in our order, with the parameters that a function may lack, and without them.
+    """
+    signature = _signature(function)
+    passed = required(operation)
+    needed = tuple(parameter for parameter in passed if parameter not in _MAY_LACK)
+    shown = tuple(_shown_order(function, operation, signature)) if signature else ()
+    if shown[: len(passed)] == passed:
+        found = [Way(passed, {})]
+    elif shown[: len(needed)] == needed:
+        found = [Way(needed, _keywords(function, operation, [name for name in passed if name not in needed]))]
+    elif (
+        signature and _known_names(function) is not None and all(names_of(function, operation, name) for name in needed)
+    ):
+        found = [Way((), _keywords(function, operation, passed))]
+    else:
+        found = [Way(given, {}) for given in dict.fromkeys((passed, needed))]
+    filled = [way._replace(fills_mask=True) for way in found if "mask" in (*way.positional, *way.keywords)]
+    return [way for way in (*found, *filled) if signature is None or _binds(signature, way)]
+
+
+def _shown_order(function: Callable[..., Any], operation: Operation, signature: inspect.Signature) -> Iterator[str]:
+    """The required parameters in the order of a signature, up to a name that is not usual, or less
+    usual than another name in the signature.
+    """
+    remaining = list(required(operation))
+    for shown in signature.parameters.values():
+        found = [
+            name
+            for name in remaining
+            if shown.kind in _BY_POSITION
+            and shown.name in usual_names(name)
+            and names_of(function, operation, name)[:1] in ((), (shown.name,))
+        ]
+        if not found:
+            return
+        remaining.remove(found[0])
+        yield found[0]
+
+
+def _keywords(function: Callable[..., Any], operation: Operation, parameters: Sequence[str]) -> dict[str, str]:
+    """The name of each parameter that a function is known to have."""
+    if _known_names(function) is None:
+        return {}
+    return {name: usual[0] for name in parameters if (usual := names_of(function, operation, name))}
+
+
+def _binds(signature: inspect.Signature, way: Way) -> bool:
+    try:
+        signature.bind(*way.positional, **dict.fromkeys(way.keywords.values()))
+    except TypeError:
+        return False
+    return True

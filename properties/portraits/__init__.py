@@ -1,0 +1,1 @@
+"""Portraits: what a kernel computes, found out by calls, without a declaration."""

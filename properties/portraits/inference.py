@@ -1,0 +1,263 @@
+"""Finds out the conventions of an implementation: the values that its results show.
+
+Each experiment of `EXPERIMENTS` is a call. Its results are compared with the certified values under
+each value of the convention. A value is found if the results agree with it, and with no other one.
+"""
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from oracles import Enclosure
+from oracles.conventions import DEFAULT
+from properties.bugs import CATALOGUE
+from properties.contract.caller import Caller
+from properties.contract.conversion import UngivenError
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.results import BrokenError, RaisedError
+from properties.contract.support import OutsideError
+from properties.inspection.array import Array
+from properties.inspection.probe import SpentError
+from properties.portraits.experiments import EXPERIMENTS, Experiment
+from properties.portraits.frequencies import rotations
+from properties.portraits.meanings import MEANINGS
+from properties.portraits.plain_calls import call_in_words
+
+__all__ = ["Calls", "Finding", "following", "infer"]
+
+_Candidate = dict[str, Any]
+"""Values of one or more conventions."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one experiment says about a convention.
+
+    convention  the name of the convention
+    values      the value of the convention, and of those that were found with it; {} if the results
+                agree with no value
+    operation   the operation that was called
+    arguments   the arguments of the call
+    bug         the id of a known bug that gives these results where the default value is meant; ""
+                for the default value, or if no known bug does
+    nearest     if the results agree with no value: the nearest value, and the largest error under it
+    """
+
+    convention: str
+    values: Mapping[str, Any]
+    operation: str
+    arguments: tuple[Any, ...]
+    bug: str = ""
+    nearest: tuple[Any, float] | None = None
+
+    @property
+    def call(self) -> str:
+        """The call in words: "attention with causal=True (n_q 3, n_k 5)"."""
+        return call_in_words(OPERATIONS[self.operation], self.arguments)
+
+
+def infer(
+    implementation: Implementation, operation: Operation, known: Mapping[str, Any], calls: "Calls"
+) -> tuple[Finding, ...]:
+    """Return one finding for each convention of an operation about which an experiment says something.
+
+    Known conventions are left out. A convention without a finding keeps the declared value.
+    """
+    findings: dict[str, Finding] = {}
+    implementation = following(implementation, known)
+    for experiment in EXPERIMENTS:
+        settled = known.keys() | {name for finding in findings.values() for name in finding.values}
+        if experiment.convention in settled:
+            continue
+        arguments = experiment.arguments(operation, implementation)
+        if arguments is None:
+            continue
+        finding = _finding(_Trial(implementation, operation, arguments, experiment, calls))
+        if finding is not None:
+            findings[experiment.convention] = finding
+            implementation = following(implementation, finding.values)
+    return tuple(findings.values())
+
+
+def following(implementation: Implementation, values: Mapping[str, Any]) -> Implementation:
+    """Return the implementation, declared to follow these values of conventions."""
+    return replace(implementation, conventions=replace(implementation.resolved_conventions, **values))
+
+
+class Calls:
+    """Calls of an implementation, at most `most`. Each is made once, however often its results are
+    needed. `results` leaves `kept` calls to the instruments.
+
+    `number` counts all calls. `seconds` are the times of those that `results` made, and `raised` are
+    the types of their exceptions.
+    """
+
+    def __init__(self, most: int = sys.maxsize, kept: int = 0) -> None:
+        self._known: dict[Any, Any] = {}
+        self.most, self.kept, self.number = most, kept, 0
+        self.seconds: list[float] = []
+        self.raised: set[type[BaseException]] = set()
+
+    def count(self, operation: str, arguments: tuple[Any, ...], layout: str) -> None:
+        """Count one call: an observer of a `Caller`."""
+        self.number += 1
+
+    @property
+    def left(self) -> int:
+        """The number of calls that are left."""
+        return max(self.most - self.number, 0)
+
+    def results(
+        self, implementation: Implementation, operation: Operation, arguments: tuple[Any, ...]
+    ) -> tuple[Array, ...] | None:
+        """Return the results of a call; None if the implementation refuses it. Raises BrokenError for
+        results that are not results, OutsideError and UngivenError if the call cannot be made, and
+        SpentError if no call is left.
+        """
+        polarity = implementation.resolved_conventions.mask_polarity
+        number_type = implementation.resolved_arithmetic.inputs.name
+        given = (argument.tobytes() if isinstance(argument, np.ndarray) else argument for argument in arguments)
+        key = (operation.name, polarity, number_type, *given)
+        if key not in self._known:
+            if self.left <= self.kept:
+                raise SpentError
+            self._known[key] = self._made(implementation, operation, arguments)
+        known = self._known[key]
+        if isinstance(known, Exception):
+            raise known
+        results: tuple[Array, ...] | None = known
+        return results
+
+    def _made(self, implementation: Implementation, operation: Operation, arguments: tuple[Any, ...]) -> Any:
+        caller = Caller(implementation, operation.name, self.count)
+        started = time.perf_counter()
+        try:
+            caller.watch(operation.name, arguments)
+        except RaisedError as error:
+            if not isinstance(error.__cause__, implementation.refuses):
+                return error
+            self.raised.add(type(error.__cause__))
+            return None
+        except (BrokenError, OutsideError, UngivenError) as error:
+            return error
+        self.seconds.append(time.perf_counter() - started)
+        return caller.calls[-1].outputs
+
+
+class _Trial:
+    """One experiment with one implementation."""
+
+    def __init__(
+        self,
+        implementation: Implementation,
+        operation: Operation,
+        arguments: tuple[Any, ...],
+        experiment: Experiment,
+        calls: Calls,
+    ) -> None:
+        self.implementation, self.operation, self.arguments = implementation, operation, arguments
+        self.experiment, self._calls = experiment, calls
+
+    def results(self, candidate: _Candidate) -> tuple[Array, ...] | None:
+        """The results of the call under the values of a candidate, as `Calls.results`."""
+        return self._calls.results(following(self.implementation, candidate), self.operation, self.arguments)
+
+    def candidates(self) -> Iterator[_Candidate]:
+        """The values between which the experiment decides."""
+        if self.experiment.convention in ("rope_pairing", "rope_base"):
+            results = self.results({})
+            yield from () if results is None else rotations(self.operation, self.arguments, results)
+        else:
+            values = [{self.experiment.convention: value} for value in MEANINGS[self.experiment.convention]]
+            if self.experiment.convention == "dead_rows" and "dead_gradients" in self.operation.conventions:
+                values.append({"dead_rows": "uniform", "dead_gradients": "flow"})
+            yield from values
+
+    def agrees(self, candidate: _Candidate) -> bool:
+        """Whether the results are right under the values of a candidate."""
+        results = self.results(candidate)
+        if candidate.get("dead_rows") == "nan" and not any(np.isnan(result).any() for result in results or ()):
+            return False  # gradients are not checked under this value, so they would agree with everything
+        try:
+            expected = Caller(following(self.implementation, candidate), self.operation.name).expected(
+                self.operation, self.arguments
+            )
+        except ValueError:  # the oracle refuses the call under this value
+            return results is None
+        return results is not None and self.accepts(results, expected)
+
+    def error(self, candidate: _Candidate) -> float:
+        """The largest error of the results under the values of a candidate; ∞ if it cannot be measured."""
+        results = self.results(candidate)
+        try:
+            expected = Caller(following(self.implementation, candidate), self.operation.name).expected(
+                self.operation, self.arguments
+            )
+        except ValueError:
+            return np.inf
+        pairs = zip(results or (), expected, strict=False)
+        errors = [np.abs(value - one.mid).max(initial=0.0) for value, one in pairs if isinstance(one, Enclosure)]
+        return float(np.nan_to_num(max(errors, default=np.inf), nan=np.inf))
+
+    def accepts(self, results: Sequence[Array], expected: Sequence[Any]) -> bool:
+        """Whether the results that the experiment judges are within their error limits."""
+        names = self.operation.returned(self.arguments)
+        judged = self.experiment.judged
+        return all(
+            not (enclosure.excess(value) > 1).any()
+            if isinstance(enclosure, Enclosure)
+            else np.array_equal(value, enclosure)
+            for name, value, enclosure in zip(names, results, expected, strict=False)
+            if (name == judged if judged else not self.operation.is_log_sum_exp(name))
+        )
+
+
+def _finding(trial: _Trial) -> Finding | None:
+    """What an experiment says; None if it cannot be made, or does not decide."""
+    convention = trial.experiment.convention
+    if trial.experiment.judged in trial.implementation.support.untold(trial.operation):
+        return None
+    try:
+        candidates = list(trial.candidates())
+        fitting = [candidate for candidate in candidates if trial.agrees(candidate)]
+    except (BrokenError, OutsideError, UngivenError, SpentError):
+        return None
+    if len({candidate[convention] for candidate in fitting}) > 1:
+        return None
+    if not fitting:
+        error, value = min(
+            ((trial.error(candidate), candidate[convention]) for candidate in candidates),
+            default=(np.inf, None),
+            key=lambda pair: pair[0],
+        )
+        return Finding(convention, {}, trial.operation.name, trial.arguments, nearest=(value, error))
+    values = {name: value for name, value in fitting[0].items() if name in trial.operation.conventions}
+    return Finding(convention, values, trial.operation.name, trial.arguments, _bug(trial, values))
+
+
+def _bug(trial: _Trial, values: _Candidate) -> str:
+    """The id of a known bug that gives the results of the call under the default values; "" if the
+    values are the defaults, or if no known bug does. Bugs with public reports come first.
+    """
+    if not any(value != getattr(DEFAULT, name) for name, value in values.items()):
+        return ""
+    try:
+        expected = Caller(following(trial.implementation, values), trial.operation.name).expected(
+            trial.operation, trial.arguments
+        )
+    except ValueError:  # the value refuses the call
+        return ""
+    for bug in sorted(CATALOGUE.values(), key=lambda bug: not bug.citations):
+        if trial.operation.name not in bug.mutants or bug.requires or bug.promises:
+            continue
+        with suppress(Exception), np.errstate(all="ignore"):
+            answer = trial.operation.call(bug.mutants[trial.operation.name](), trial.arguments)
+            if trial.accepts(answer if isinstance(answer, tuple) else (answer,), expected):
+                return bug.id
+    return ""

@@ -1,0 +1,115 @@
+"""Calls with plain numbers: eighths from −1 to 1, which every number format stores."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from properties.contract.implementation import Implementation
+from properties.contract.operation import Operation
+from properties.contract.parameters import BATCH, Kind, Parameter
+from properties.inspection.array import Array
+
+__all__ = ["Options", "Sizes", "call_in_words", "numbers", "plain_call"]
+
+Sizes = Mapping[str, int]
+"""Sizes by the names of axes and of size parameters."""
+
+Options = Callable[[Sizes], Mapping[str, Any]]
+"""The arguments of a call that are not plain numbers, from the sizes of the call."""
+
+
+def plain_call(
+    operation: Operation,
+    implementation: Implementation,
+    wanted: Sizes,
+    options: Options = lambda sizes: {},
+    *,
+    four_axes: bool = False,
+) -> tuple[Any, ...] | None:
+    """Return the arguments of a call, at the wanted sizes or the next that the implementation takes.
+    Arrays have the fewest axes that it takes, or with `four_axes` about four, as in models. Return
+    None if the operation has no such options, or the implementation takes no such call.
+    """
+    own_axes = len(next(iter(operation.axes.values()), ())) - 1
+    for sizes in _sizes(wanted):
+        chosen = options(sizes)
+        if not chosen.keys() <= set(operation.parameters):
+            return None
+        if operation.is_played and implementation.lacks_of_caches(*chosen.keys() - {"steps"}):
+            return None
+        for rank in sorted(implementation.ranks(operation), key=lambda rank: abs(own_axes + rank - 4 * four_axes)):
+            arguments = _call(operation, sizes, rank, chosen)
+            if implementation.takes(operation, arguments):
+                return arguments
+    return None
+
+
+_LENGTHS = ("num_heads", "kv_heads", "n_q", "n_k", "seq_len", "head_dim")
+
+
+def call_in_words(operation: Operation, arguments: tuple[Any, ...]) -> str:
+    """Return a call in words: "attention with causal=True (n_q 3, n_k 5)"."""
+    options = [
+        f"{name}={value!r}" if isinstance(value, bool | int | float | tuple | str) else f"a {name}"
+        for name, value in operation.named(arguments).items()
+        if value is not None and (name in operation.options or operation.is_mask(name))
+    ]
+    lengths = [f"{name} {size}" for name, size in operation.sizes(arguments).items() if name in _LENGTHS]
+    sizes = f" ({', '.join(lengths)})" if lengths else ""
+    return f"{operation.name}{' with ' if options else ''}{' and '.join(options)}{sizes}"
+
+
+def numbers(shape: Sequence[int], seed: int = 0) -> Array:
+    """Return an array of eighths from −1 to 1, different for each seed."""
+    count = np.arange(np.prod(shape, dtype=int))
+    return np.asarray(((count * 37 + count // 5 + 11 * seed) % 17 - 8).reshape(shape) / 8.0)
+
+
+_PLAIN = {"n_q": 3, "n_k": 5, "seq_len": 3, "num_heads": 1, "kv_heads": 1, "rows": 5, "max_len": 5}
+_NARROW = {"head_dim": 8, "value_dim": 8, "model_dim": 8, "embed_dim": 8}
+_LONGER: tuple[Sizes, ...] = tuple(
+    {"n_q": n_q, "n_k": n_k, "seq_len": n_q} for n_q, n_k in ((4, 4), (16, 32), (64, 128), (128, 256), (128, 128))
+)
+_WIDER: tuple[Sizes, ...] = tuple({"head_dim": width, "value_dim": width} for width in (64, 128, 16, 8))
+_HEADS: tuple[Sizes, ...] = tuple(
+    {"num_heads": heads, "kv_heads": kv_heads} for heads, kv_heads in ((8, 2), (8, 8), (1, 1))
+)
+
+
+def _sizes(wanted: Sizes) -> Iterator[Sizes]:
+    """The wanted sizes first, then sizes that kernels with fixed widths or blocks take."""
+    heads = _HEADS if "num_heads" in wanted else ()
+    for longer, wider, more in product(({}, *_LONGER), ({}, *_WIDER), ({}, *heads)):
+        yield {**_PLAIN, **_NARROW, **wanted, **longer, **wider, **more}
+
+
+_SETTINGS = {"kind": "default", "steps": "append 5; attend 3"}
+
+
+def _call(operation: Operation, sizes: Sizes, rank: int, options: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The arguments of a call with plain numbers, except for the options."""
+    return tuple(
+        options[parameter.name] if parameter.name in options else _plain(parameter, sizes, rank, seed)
+        for seed, parameter in enumerate(operation.takes)
+    )
+
+
+def _plain(parameter: Parameter, sizes: Sizes, rank: int, seed: int) -> Any:
+    """What a call passes for a parameter that the experiment does not choose."""
+    if parameter.optional or parameter.name == "mask":
+        return None
+    if parameter.kind.is_setting:
+        return _SETTINGS[parameter.name]
+    if parameter.kind is Kind.INTEGERS:
+        return np.arange(3)
+    if parameter.kind is Kind.SIZE:
+        return sizes.get(parameter.name, 1)
+    known = {"batch": 2, "pairs": 4, **sizes, "heads_width": sizes["num_heads"] * sizes["head_dim"]}
+    shape = [size for axis in parameter.axes for size in ([1] * rank if axis == BATCH else [known[axis]])]
+    if parameter.kind is Kind.MASK:
+        return np.ones(shape, bool)
+    if parameter.kind is Kind.TABLE:  # one number for each row, so that both channels of every pair have it
+        return np.repeat(numbers([*shape[:-1], 1], seed), shape[-1], -1)
+    return numbers(shape, seed)

@@ -1,0 +1,84 @@
+"""Prints the portrait of a kernel: what is wrong first, then the questions, then the facts."""
+
+import io
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from properties.portraits.adapter import declaration
+from properties.portraits.differences import Difference
+from properties.portraits.portrait import OperationPortrait, Portrait
+
+__all__ = ["fragment", "print_differences", "print_portrait", "text"]
+
+_WIDTH = 100  # of a text that is not printed in a terminal
+
+
+def print_portrait(console: Console, portrait: Portrait) -> None:
+    """Print the portrait of each operation, and the declarations that follow from it."""
+    for each in portrait.operations:
+        _print_operation(console, each)
+        console.print()
+    if any(each.form is not None for each in portrait.operations):
+        console.print(Text("Declare it so (`--write FILE` writes the adapter):", style="bold"))
+        console.print(declaration(portrait), markup=False, highlight=False, soft_wrap=True)
+    verdict = f"{portrait.verdict[0].upper()}{portrait.verdict[1:]} ({portrait.seconds:.2g} s)"
+    console.print(verdict, style="bold green" if portrait.ok else "bold red", highlight=False)
+
+
+def print_differences(console: Console, found: Sequence[Difference], first: str, second: str) -> None:
+    """Print what two kernels do differently, a paragraph for each difference."""
+    width = max(len(first), len(second))
+    for difference in found:
+        title = Text.assemble((difference.operation, "bold underline"), "  ", (difference.subject, "cyan"))
+        console.print(title, highlight=False)
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+        table.add_column(min_width=width, no_wrap=True)
+        for name, clause in ((first, difference.first), (second, difference.second)):
+            table.add_row(Text(name, style="dim"), Text(clause or "–"))
+        console.print(table)
+    number = len(found)
+    verdict = f"{number or 'No'} difference{'' if number < 2 else 's'} between {first} and {second}"
+    console.print(verdict, style="bold red" if found else "bold green", highlight=False)
+
+
+def text(portrait: Portrait) -> str:
+    """Return the portrait as plain text, without spaces at the ends of lines."""
+    console = Console(file=io.StringIO(), width=_WIDTH, color_system=None)
+    with console.capture() as captured:
+        print_portrait(console, portrait)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def fragment(portrait: Portrait) -> str:
+    """Return the portrait as HTML for a notebook: text in colours."""
+    console = Console(file=io.StringIO(), width=_WIDTH, record=True, force_jupyter=False)
+    print_portrait(console, portrait)
+    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+
+
+def _print_operation(console: Console, portrait: OperationPortrait) -> None:
+    """Print what one operation computes."""
+    called = f"{portrait.calls} calls, {_time(portrait.seconds)} a call"
+    console.print(Text.assemble((portrait.operation, "bold underline"), f"  {called}"), highlight=False)
+    for anomaly in portrait.anomalies:
+        console.print(Text.assemble(("✗ ", "bold red"), anomaly), highlight=False)
+    for question in portrait.questions:
+        console.print(Text.assemble(("? ", "bold yellow"), question.says), highlight=False)
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    asked = {question.convention for question in portrait.questions}
+    for fact in (fact for fact in portrait.facts if fact.subject not in asked):
+        table.add_row(Text(fact.subject, style="cyan"), Text(fact.says))
+    for unknown in portrait.unknown:
+        table.add_row(Text("not found", style="dim"), Text(unknown))
+    console.print(table)
+
+
+def _time(seconds: float) -> str:
+    """A time in words: "12 µs"."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"

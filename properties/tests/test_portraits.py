@@ -1,0 +1,200 @@
+"""Tests of portraits: what is inferred is right, and what is written can be verified."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oracles import Conventions
+from oracles.conventions import DEFAULT
+from properties.bugs.reference import REFERENCE
+from properties.contract.features import FEATURES
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS, Operation
+from properties.portraits.meanings import MEANINGS
+from properties.portraits.portrait import OperationPortrait, inspect
+from properties.strategies.choices import rounded
+
+_NUMBERS = {"rope_base": (500_000.0, 100.0), "rope_scale": (0.25,)}
+_NOT_SHOWN = {
+    ("causal_attention", "dead_rows"),  # with as many keys as queries, no row is fully masked
+    ("merge_attention", "dead_rows"),
+    ("inv_freq", "rope_pairing"),
+    ("inv_freq", "odd_lane"),
+    ("rope_angles", "rope_pairing"),
+    ("rope_angles", "odd_lane"),
+    ("attention_jvp", "lse_base"),
+    ("attention_jvp", "lse_sink"),
+    ("hard_masked_softmax_vjp", "dead_rows"),  # the gradient is 0 under each value but one
+}
+"""The operations that do not show a convention."""
+
+
+def _cases() -> Iterator[tuple[str, str, Any]]:
+    for operation in OPERATIONS.values():
+        for convention in () if operation.is_played else operation.conventions:
+            for value in MEANINGS.get(convention, _NUMBERS.get(convention, ())):
+                yield operation.name, convention, value
+
+
+def oracle_with(operation: Operation, conventions: Conventions, arithmetic: str) -> Implementation:
+    """The certified values as an implementation that follows conventions."""
+    inverted = conventions.mask_polarity == "true_blocks"
+
+    def answer(*positional: Any, **options: Any) -> Any:
+        arguments = operation.arguments(positional, options)
+        given = tuple(
+            ~argument if inverted and argument is not None and operation.is_mask(name) else argument
+            for name, argument in zip(operation.parameters, arguments, strict=False)
+        )
+        enclosures = operation.expected(
+            given, made.resolved_arithmetic, replace(conventions, mask_polarity="true_allows")
+        )
+        values = [
+            (~enclosure if inverted else enclosure)
+            if isinstance(enclosure, np.ndarray)
+            else rounded(enclosure.mid.copy(), operation.stored(name, made.resolved_arithmetic, result=True))
+            for name, enclosure in zip(operation.returned(arguments), enclosures, strict=True)
+        ]
+        by_name = dict(zip(operation.returned(arguments), values, strict=True))
+        return values[0] if len(operation.outputs) == 1 else tuple(by_name.get(name) for name in operation.outputs)
+
+    made = Implementation("oracle", {operation.name: answer}, arithmetic, features=FEATURES, dtype="float64")
+    return made
+
+
+def portrait_of(implementation: Implementation) -> OperationPortrait:
+    """The portrait of the only operation of an implementation."""
+    (portrait,) = inspect(implementation).operations
+    return portrait
+
+
+@pytest.mark.parametrize(
+    "arithmetic",
+    ["float32", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("float64", "float16", "bfloat16"))],
+)
+@pytest.mark.parametrize(("name", "convention", "value"), list(_cases()))
+def test_inferred_conventions_are_those_of_the_kernel(name: str, convention: str, value: Any, arithmetic: str) -> None:
+    """Each value is found, or nothing is said about it; no other convention is misread."""
+    conventions = replace(DEFAULT, **{convention: value})
+    if convention == "dead_gradients":
+        conventions = replace(conventions, dead_rows="uniform")
+    portrait = portrait_of(oracle_with(OPERATIONS[name], conventions, arithmetic))
+    assert all(found == getattr(conventions, shown) for shown, found in portrait.conventions.items())
+    if (name, convention) not in _NOT_SHOWN and arithmetic == "float32" and convention != "dead_gradients":
+        is_default = value == getattr(DEFAULT, convention)
+        assert is_default or convention in portrait.conventions, portrait.unknown
+
+
+@pytest.mark.parametrize("name", [name for name in REFERENCE if name != "decode"])
+def test_the_reference_has_no_anomaly_and_raises_no_question(name: str) -> None:
+    """Nothing is declared, and nothing is found wrong, in a few dozen calls."""
+    (portrait,) = inspect({name: REFERENCE[name]}).operations
+    assert (portrait.anomalies, portrait.questions) == ((), ())
+    assert portrait.calls <= 120
+
+
+def _halves(x: Any, start_pos: int = 0) -> Any:
+    """A rope that pairs channels i and i + d/2."""
+    first, second = np.split(x, 2, axis=-1)
+    width = first.shape[-1]
+    angle = np.arange(start_pos, start_pos + x.shape[-2])[:, None] * 10000.0 ** (-np.arange(width) / width)
+    cos, sin = np.cos(angle), np.sin(angle)
+    return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+
+def test_a_value_that_is_no_default_is_a_question_with_both_answers() -> None:
+    """It names the convention and the known bug, which gives the same results."""
+    (portrait,) = inspect({"rope": _halves}).operations
+    (question,) = portrait.questions
+    assert question.convention == "rope_pairing"
+    assert "rope-half-split-pairs" in question.says
+    assert portrait.anomalies == ()
+
+
+def _late(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    """Attention that loses the last key where there are more than 3 queries."""
+    if q.shape[-2] > 3:
+        k, v = k[..., :-1, :], v[..., :-1, :]
+    right: Callable[..., Any] = REFERENCE["scaled_dot_product_attention"]
+    return right(q, k, v, None if mask is None else mask[..., : k.shape[-2]])
+
+
+def test_a_wrong_kernel_has_an_anomaly() -> None:
+    """No convention explains a lost key."""
+    portrait = inspect({"scaled_dot_product_attention": _late})
+    assert not portrait.ok
+    assert any("last" in anomaly for anomaly in portrait.operations[0].anomalies), portrait.operations[0].anomalies
+
+
+def test_a_declaration_that_the_results_contradict_is_an_anomaly() -> None:
+    """The adapter declares adjacent pairs, and rotates halves."""
+    declared = Implementation("mine", {"rope": _halves}, supports={"head_dim": lambda size: size % 2 == 0})
+    assert any("declares rope_pairing='adjacent'" in anomaly for anomaly in portrait_of(declared).anomalies)
+
+
+_KERNELS = """
+import numpy as np
+
+
+def attention(q, k, v, is_causal=False):
+    groups = q.shape[-3] // k.shape[-3]
+    k, v = (np.repeat(x, groups, axis=-3) for x in (k, v))
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+    if is_causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ v
+"""
+
+
+def _attnspec(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "attnspec", *arguments], cwd=folder, capture_output=True, text=True, timeout=300
+    )
+
+
+def test_the_adapter_that_inspect_writes_passes(tmp_path: Path) -> None:
+    """From a bare function to a passing verification in two commands."""
+    (tmp_path / "kernels.py").write_text(_KERNELS)
+    inspected = _attnspec(tmp_path, "inspect", "kernels.py", "--write", "adapter.py")
+    assert inspected.returncode == 0, inspected.stdout + inspected.stderr
+    verified = _attnspec(tmp_path, "verify", "adapter.py", "--quick")
+    assert verified.returncode == 0, verified.stdout
+
+
+def test_a_function_of_another_name_needs_its_operation(tmp_path: Path) -> None:
+    """--operation says what the function computes; the JSON holds the portrait."""
+    (tmp_path / "kernels.py").write_text(_KERNELS.replace("def attention", "def mine"))
+    found = _attnspec(tmp_path, "inspect", "kernels.py:mine", "--operation", "attention", "--json", "-")
+    assert found.returncode == 0, found.stderr
+    (portrait,) = json.loads(found.stdout)
+    assert portrait["operations"][0]["conventions"]["causal"] == "top_left"
+
+
+def test_a_kernel_that_ends_its_process_is_reported(tmp_path: Path) -> None:
+    """The exit status is that of the signal."""
+    (tmp_path / "kernels.py").write_text("import os\n\n\ndef rope(x, start_pos=0):\n    os.abort()\n")
+    found = _attnspec(tmp_path, "inspect", "kernels.py")
+    assert (found.returncode, found.stdout) == (134, "")
+    assert "SIGABRT" in found.stderr
+
+
+def test_bad_input_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    """An existing file, an unknown operation, and a function that cannot be called."""
+    (tmp_path / "kernels.py").write_text("def rope(x):\n    raise RuntimeError('no')\n")
+    for arguments, message in (
+        (("kernels.py", "--write", "kernels.py"), "stays unchanged"),
+        (("kernels.py:rope", "--operation", "ropes"), "Did you mean"),
+        (("kernels.py",), "RuntimeError: no"),
+    ):
+        found = _attnspec(tmp_path, "inspect", *arguments)
+        assert found.returncode == 2, found.stdout
+        assert message in found.stderr
+        assert "Traceback" not in found.stderr
