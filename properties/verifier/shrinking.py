@@ -32,13 +32,14 @@ def smallest(
     implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None, until: float = inf
 ) -> Violation:
     """Return the violation of a law on the smallest input that is found, starting from its own
-    input. After `until`, a reading of time.monotonic, no further input is tried.
+    input, with the larger inputs on which the law failed. After `until`, a reading of
+    time.monotonic, no further input is tried.
 
     If every query has a visible key, this stays so: other laws are about fully masked rows.
     """
     dead = leaves_a_query_nothing(violation.counterexample)
     operation, subject = OPERATIONS[law.operation], Subject(implementation, law.operation, observe)
-    best, left = violation, _MAX_TRIED
+    best, left, larger = violation, _MAX_TRIED, list[Case]()
     changed = True
     while changed:
         changed = False
@@ -46,14 +47,15 @@ def smallest(
             cases = smaller(operation, best.counterexample, implementation)
             while (case := next(cases, None)) is not None:
                 if left == 0 or time.monotonic() >= until:
-                    return replace(best, shrunk=True)
+                    return replace(best, shrunk=True, larger=tuple(larger))
                 arguments = tuple(case[name] for name in operation.parameters)
                 if not implementation.takes(operation, arguments) or (leaves_a_query_nothing(case) and not dead):
                     continue
                 left -= 1
                 if found := _violated(subject, law, best, case):
+                    larger.append(best.counterexample)
                     best, changed, cases = found, True, smaller(operation, case, implementation)
-    return replace(best, shrunk=True)
+    return replace(best, shrunk=True, larger=tuple(larger))
 
 
 def _violated(subject: Subject, law: Law, best: Violation, case: Case) -> Violation | None:

@@ -106,6 +106,8 @@ def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> 
     """Print what the best explanation means and its repair, and the other explanations; or that
     nothing known explains the violation.
     """
+    if violation.on_earlier_calls:
+        print_indented(console, violation.on_earlier_calls, "bold")
     first = violation.likely
     if first:
         citation = "" if first.citation.startswith("none") else first.citation
