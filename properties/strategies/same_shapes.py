@@ -5,16 +5,18 @@ are keyed by: the presence and the shape of a mask, the settings, and the positi
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from properties.contract.features import ROTATION
 from properties.contract.implementation import Implementation
-from properties.contract.operations import Operation
+from properties.contract.operations import BATCH, Operation
 from properties.strategies.axes import along
 from properties.strategies.cases import Cases
 from properties.strategies.choices import Choices
 from properties.strategies.domains import DOMAINS
 from properties.strategies.drawn_masks import live
 
-__all__ = ["of_tokens", "one_row_more", "others"]
+__all__ = ["elsewhere", "of_tokens", "others"]
 
 Arguments = tuple[Any, ...]
 
@@ -25,8 +27,8 @@ _TOKENS = ("n_q", "n_k", "seq_len")
 def others(
     operation: Operation, implementation: Implementation, arguments: Arguments, choose: Choices
 ) -> Iterator[Arguments]:
-    """Yield supported calls with arrays of the same shapes: the call with a mask of another shape or
-    without its mask, and another everyday case at another position.
+    """Yield supported calls with arrays of the same shapes: another everyday case at another position,
+    and the call with two masks of other shapes, of which one may be no mask.
 
     Kinds of frequencies, rotations with options, and programs of caches have no such calls.
     """
@@ -39,31 +41,56 @@ def others(
         sizes["start_pos"] = choose.among([0, sizes["start_pos"] + 1])
     candidates = [Cases(operation, DOMAINS[operation.name]["everyday"], implementation).of_sizes(sizes, lead, choose)]
     if "mask" in given:
-        full = (*lead, sizes["n_q"], sizes["n_k"])
-        changed = given | {"mask": _mask_of_another_shape(operation, implementation, given["mask"], full, choose)}
-        candidates.append(tuple(changed.values()))
+        full = (*lead, *(sizes[axis] for axis in operation.axes["mask"] if axis != BATCH))
+        masks = _masks_of_other_shapes(operation, implementation, given["mask"], full, choose)
+        candidates += [tuple((given | {"mask": mask}).values()) for mask in masks]
     yield from (candidate for candidate in candidates if _is_taken(operation, implementation, candidate))
 
 
-def _mask_of_another_shape(
+def _masks_of_other_shapes(
     operation: Operation, implementation: Implementation, mask: Any, full: tuple[int, ...], choose: Choices
-) -> Any:
-    """No mask, or a mask for all leading axes, for none, or the same along one of them."""
-    once = [(*full[:axis], 1, *full[axis + 1 :]) for axis in range(len(full) - 2)]
-    shapes = [None, full[-2:], full, *once] if not implementation.support.masks else [None, full]
-    shape = choose.among([shape for shape in shapes if shape != (None if mask is None else mask.shape)])
-    return None if shape is None else implementation.support.drawn(operation, live(choose, shape))
+) -> Iterator[Any]:
+    """Two masks of other shapes: none, full, without leading axes, or the same along an axis."""
+    once = [(*full[:axis], 1, *full[axis + 1 :]) for axis in range(len(full) - 1)]
+    shapes = [None, full, *([] if implementation.support.masks else [full[-2:], *once])]
+    own = None if mask is None else mask.shape
+    others = [shape for shape in dict.fromkeys(shapes) if shape != own]
+    for place in choose.order(len(others))[:2]:
+        shape = others[place]
+        yield None if shape is None else implementation.support.drawn(operation, live(choose, shape))
 
 
-def one_row_more(operation: Operation, implementation: Implementation, arguments: Arguments) -> Arguments | None:
-    """Return the call with its last row, or its last query, twice; None if this is not supported."""
+def elsewhere(operation: Operation, implementation: Implementation, arguments: Arguments) -> list[Arguments]:
+    """Return supported calls with the same problem in other shapes, for which no program was compiled:
+    twice in a batch, and with the last row or the last query twice.
+    """
+    candidates = [_twice(operation, implementation, arguments), _one_row_more(operation, arguments)]
+    return [candidate for candidate in candidates if candidate and _is_taken(operation, implementation, candidate)]
+
+
+def _twice(operation: Operation, implementation: Implementation, arguments: Arguments) -> Arguments | None:
+    """The call twice in a batch: along a new leading axis, or along the first one."""
+    lead = operation.lead(arguments)
+    is_new = len(lead) + 1 in implementation.ranks(operation)
+    if not (is_new or lead):
+        return None
+
+    def doubled(name: str, argument: Any) -> Any:
+        axes = operation.axes.get(name, (BATCH,))  # an offset for each element of the batch has no named axes
+        if not isinstance(argument, np.ndarray) or BATCH not in axes or argument.ndim < len(lead) + len(axes) - 1:
+            return argument
+        if is_new:
+            return np.stack([argument, argument])
+        return argument if argument.shape[0] < lead[0] else np.concatenate([argument, argument])
+
+    return tuple(doubled(name, argument) for name, argument in operation.named(arguments).items())
+
+
+def _one_row_more(operation: Operation, arguments: Arguments) -> Arguments | None:
     given, sizes = operation.named(arguments), operation.sizes(arguments)
-    for axis in _ROWS:
-        if sizes.get(axis, 0):
-            places = [*range(sizes[axis]), sizes[axis] - 1]
-            longer = tuple(along(operation, given, axis, places).values())
-            return longer if _is_taken(operation, implementation, longer) else None
-    return None
+    axis = next((axis for axis in _ROWS if sizes.get(axis)), "")
+    places = [*range(sizes[axis]), sizes[axis] - 1] if axis else []
+    return tuple(along(operation, given, axis, places).values()) if axis else None
 
 
 def of_tokens(

@@ -5,11 +5,12 @@ calls changed the result, or the kernel is not deterministic. Then the search go
 
 (1) The larger inputs from which the counterexample was shrunk: if the first one fails in a fresh
     process, only the smaller inputs need earlier calls. The smallest that fails alone is taken.
-(2) The recorded calls: the first and the last call with arrays of the same shapes, all such calls,
-    then the last 1, 4, 16 … calls.
+(2) The recorded calls: calls with arrays of the same shapes, first single ones; then the last 1, 4,
+    16 … calls.
 (3) Of the first sequence after which the counterexample fails, parts are left out, halves first,
     while it still fails. A single call is made more like the counterexample, one argument at a time.
-(4) The counterexample alone must pass once more, and fail once more after the sequence.
+(4) The counterexample alone must pass once more, and fail once more after the sequence. Otherwise the
+    kernel is not deterministic.
 
 A search takes at most 32 processes and 60 seconds. Calls of other implementations and of other
 processes are not recorded, so state that they leave is not found.
@@ -17,6 +18,7 @@ processes are not recorded, so state that they leave is not found.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +36,8 @@ None if the law passes. Raises InconclusiveError.
 """
 
 _MOST_PROCESSES, _MOST_SECONDS = 32, 60.0  # of one search
+_CONFIRMING = 2  # processes that the last step takes, also after the limits
+_MOST_SUFFIXES = 10  # the longest has 4⁹ calls
 _MOST_DESCRIBED = 3  # earlier calls, in a sentence
 _NOT_REPRODUCED = (
     "It failed in this run and passes in a fresh process; no sequence of the recorded calls reproduces it."
@@ -83,7 +87,7 @@ class _Search:
 
     def _try(self, violation: Violation, calls: Sequence[RecordedCall] = ()) -> Violation | None:
         """Replay a violation after some calls. Raises _LimitError."""
-        if self.taken == _MOST_PROCESSES or time.monotonic() >= self.until:
+        if self.taken >= _MOST_PROCESSES - _CONFIRMING or time.monotonic() >= self.until:
             raise _LimitError
         self.taken += 1
         return self.replay(replace(violation, earlier_calls=tuple(calls)))
@@ -109,11 +113,15 @@ class _Search:
         calls = next(filter(fails, _sequences(_before(history, own), own)), None)
         if calls is None:
             return None
-        calls = _shortened(calls, fails)
-        if len(calls) == 1:
-            calls = next(([call] for call in _nearer(calls[0], own) if fails([call])), calls)
-        passes_alone, found = self._try(violation) is None, self._try(violation, calls)
-        return replace(found, measured=(), on_earlier_calls=_sentence(calls, own)) if passes_alone and found else None
+        with suppress(_LimitError):
+            for shorter in _shortened(calls, fails):
+                calls = shorter
+            if len(calls) == 1:
+                calls = next(([call] for call in _nearer(calls[0], own) if fails([call])), calls)
+        found = self.replay(replace(violation, earlier_calls=tuple(calls)))
+        if found is None or self.replay(violation) is not None:
+            return None
+        return replace(found, measured=(), on_earlier_calls=_sentence(calls, own))
 
 
 def _own_call(violation: Violation) -> RecordedCall:
@@ -129,38 +137,41 @@ def _before(history: Sequence[RecordedCall], own: RecordedCall) -> Sequence[Reco
 
 
 def _sequences(history: Sequence[RecordedCall], own: RecordedCall) -> Iterator[Sequence[RecordedCall]]:
-    """The sequences of recorded calls that are tried: calls with arrays of the same shapes, then the last calls."""
+    """The sequences of recorded calls that are tried: calls with arrays of the same shapes, first single
+    calls that differ in most arguments; then the last calls.
+    """
     same_shapes = [call for call in history if _shapes(call) == _shapes(own) and _differing(call, own)]
-    if same_shapes:
-        yield same_shapes[:1]
-    if len(same_shapes) > 1:
-        yield same_shapes[-1:]
-    if len(same_shapes) > 2:
-        yield same_shapes
-    length = 1
-    while length < 4 * len(history):
-        yield history[-length:]
-        length *= 4
+    most = max((len(_differing(call, own)) for call in same_shapes), default=0)
+    unlike = [call for call in same_shapes if len(_differing(call, own)) == most]
+    candidates: list[Sequence[RecordedCall]] = [unlike[:1], unlike[-1:], same_shapes[:1], same_shapes[-1:], same_shapes]
+    candidates += [history[-(4**power) :] for power in range(_MOST_SUFFIXES) if 4**power < 4 * len(history)]
+    tried: set[tuple[int, ...]] = {()}
+    for candidate in candidates:
+        if (key := tuple(map(id, candidate))) not in tried:
+            tried.add(key)
+            yield candidate
 
 
-def _shortened(calls: Sequence[RecordedCall], fails: Callable[[Sequence[RecordedCall]], bool]) -> list[RecordedCall]:
-    """The calls without those that are not needed, by delta debugging: of 2, 4, 8 … parts, keep one that
-    suffices, or leave out one that is not needed.
+def _shortened(
+    calls: Sequence[RecordedCall], fails: Callable[[Sequence[RecordedCall]], bool]
+) -> Iterator[Sequence[RecordedCall]]:
+    """Ever shorter sequences that fail, by delta debugging: of 2, 4, 8 … parts, keep one that suffices,
+    or leave out one that is not needed.
     """
     kept, parts = list(calls), 2
     while len(kept) > 1:
         size = -(-len(kept) // parts)
         starts = range(0, len(kept), size)
-        alone = [kept[start : start + size] for start in starts]
-        others = [kept[:start] + kept[start + size :] for start in starts] if parts > 2 else []
-        shorter = next(filter(fails, (*alone, *others)), None)
+        alone = [(kept[start : start + size], 2) for start in starts]
+        others = [(kept[:start] + kept[start + size :], parts - 1) for start in starts] if parts > 2 else []
+        shorter = next((each for each in (*alone, *others) if fails(each[0])), None)
         if shorter is not None:
-            kept, parts = shorter, max(2, parts - 1) if shorter in others else 2
+            kept, parts = shorter
+            yield kept
         elif size == 1:
             break
         else:
             parts = min(2 * parts, len(kept))
-    return kept
 
 
 def _nearer(call: RecordedCall, own: RecordedCall) -> Iterator[RecordedCall]:
