@@ -56,7 +56,9 @@ class Runner:
         self._idle: list[Child] = []
         self._laws_left: list[int] = []  # by entry: how many laws have no outcome yet
         self._violations: list[list[Violation]] = []  # by entry
-        self._found_after: dict[tuple[int, str], tuple[CallRecord, int]] = {}  # by entry and law: a violation's calls
+        self._found_after: dict[
+            tuple[int, str], tuple[CallRecord, tuple[int, int]]
+        ] = {}  # by entry and law: a violation's calls
         self._deaths: Counter[tuple[int, str]] = Counter()  # by entry and operation
         self.lost = 0  # how many times a task was given out again
 
@@ -177,7 +179,9 @@ class Runner:
                 self._give_up()
             yield task.entry, tuple(self._reproduced(task, cause, child.calls) for cause in answer)
         else:
-            self._found_after |= {(task.entry, outcome.law_id): (child.calls, child.calls.size) for outcome in answer}
+            self._found_after |= {
+                (task.entry, outcome.law_id): (child.calls, child.calls.position) for outcome in answer
+            }
             yield from self._known(task.entry, answer)
         self._idle.append(child)
 
@@ -283,9 +287,9 @@ class Runner:
         example = cause.example
         if not cause.searched:
             return cause
-        found_here = calls, calls.size
-        record, size = found_here if example.larger else self._found_after[task.entry, example.law_id]
-        history = record.history(size, task.entry)
+        found_here = calls, calls.position
+        record, position = found_here if example.larger else self._found_after[task.entry, example.law_id]
+        history = record.history(position, task.entry)
         found = reproduced(example, history, partial(self._replayed, task.entry), self._time.end)
         return replace(cause, example=replace(found, larger=()))
 

@@ -1,5 +1,5 @@
-"""Records the calls that a process makes, in a file that outlives the process: the current call, and
-the calls before it.
+"""Records the calls that a process makes, in files that outlive the process: the current call, and the
+calls before it.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ __all__ = ["CallRecord", "RecordedCall", "State", "UnwritableError"]
 State = Literal["idle", "calling", "returned", "raised", "calling another"]
 
 _STATES: tuple[State, ...] = ("idle", "calling", "returned", "raised", "calling another")
-_HEADER = struct.Struct("<Bdqq")  # the state, when the call began, where its record begins and where it ends
-_MOST_BYTES = 2**25  # of recorded calls; then the record begins again, and the calls before are forgotten
+_HEADER = struct.Struct("<Bdqqq")  # the state, when the call began, the log, where the call begins and ends there
+_MOST_BYTES = 2**25  # of a log: a longer one is continued in another file
 
 
 class UnwritableError(BaseException):
@@ -49,42 +49,59 @@ class RecordedCall:
 
 
 class CallRecord:
-    """A file with the last call, its start and its state, and with the calls before it. One process
-    writes it, another reads it.
+    """A file with the state and the start of the last call, and logs with the calls themselves. One
+    process writes them, another reads them.
 
-    The file holds the calls one after another. When they fill 32 MiB, the next call is written at
-    the beginning again, and the calls before it are forgotten.
+    A log holds calls one after another. When it has 32 MiB, another log begins, and the log before the
+    last one is removed: the last 32 MiB of calls are always there.
     """
 
     def __init__(self, path: Path) -> None:
         self._path, self._entry = path, 0
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._number, self._log = self.position[0], -1
 
     def close(self) -> None:
-        """Close the file's descriptor. The file stays."""
+        """Close the descriptors. The files stay."""
         os.close(self._file)
+        if self._log >= 0:
+            os.close(self._log)
 
     def clear(self, entry: int = 0) -> None:
         """Record that no call of the current task was made yet; the next calls are calls of this entry."""
-        self._entry, size = entry, self.size
-        os.pwrite(self._file, _HEADER.pack(0, 0.0, size, size), 0)
+        self._entry, (number, end) = entry, self.position
+        os.pwrite(self._file, _HEADER.pack(0, 0.0, number, end, end), 0)
 
     def begin(self, operation: str, arguments: tuple[Any, ...], layout: str, law: str = "") -> None:
         """Record a call that is about to begin. Raises UnwritableError."""
         recorded = pickle.dumps(RecordedCall(operation, arguments, layout, law, self._entry))
-        start = self.size if self.size < _MOST_BYTES else _HEADER.size
-        self._write(recorded, start)
-        header = _HEADER.pack(_STATES.index("calling"), time.monotonic(), start, start + len(recorded))
-        self._write(header, 0)
+        number, start = self.position
+        if start >= _MOST_BYTES:
+            number, start = number + 1, 0
+        self._write(self._log_of(number), recorded, start)
+        header = _HEADER.pack(_STATES.index("calling"), time.monotonic(), number, start, start + len(recorded))
+        self._write(self._file, header, 0)
+
+    def _log_of(self, number: int) -> int:
+        """The descriptor of a log, to write in it. The logs before the last one are removed."""
+        if number != self._number or self._log < 0:
+            if self._log >= 0:
+                os.close(self._log)
+            self._number, self._log = number, os.open(self._log_path(number), os.O_WRONLY | os.O_CREAT, 0o600)
+            self._log_path(number - 2).unlink(missing_ok=True)
+        return self._log
+
+    def _log_path(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")
 
     def begin_another(self) -> None:
         """Record that another implementation is about to be called, after the recorded call."""
-        _, _, start, end = self._header()
-        self._write(_HEADER.pack(_STATES.index("calling another"), time.monotonic(), start, end), 0)
+        rest = self._header()[2:]
+        self._write(self._file, _HEADER.pack(_STATES.index("calling another"), time.monotonic(), *rest), 0)
 
-    def _write(self, content: bytes, offset: int) -> None:
+    def _write(self, file: int, content: bytes, offset: int) -> None:
         try:
-            full = os.pwrite(self._file, content, offset) < len(content)
+            full = os.pwrite(file, content, offset) < len(content)
             reason = "No space left on device"
         except OSError as error:
             full, reason = True, str(error.strerror)
@@ -103,33 +120,39 @@ class CallRecord:
     @property
     def seconds(self) -> float:
         """How long the call has been running; 0 if no call is running."""
-        state, start, _, _ = self._header()
+        state, start = self._header()[:2]
         return time.monotonic() - start if _STATES[state].startswith("calling") else 0.0
 
     @property
     def noted(self) -> RecordedCall | None:
         """The last call of the current task, or None."""
-        _, _, start, end = self._header()
-        with contextlib.suppress(Exception):  # a process that was killed while writing leaves an incomplete record
-            return pickle.loads(os.pread(self._file, end - start, start)) if end > start else None
-        return None
+        number, start, end = self._header()[2:]
+        calls = self._calls(number, start, end)
+        return calls[0] if calls else None
 
     @property
-    def size(self) -> int:
-        """The position in the file after the last call. `history` takes it."""
-        return self._header()[3]
+    def position(self) -> tuple[int, int]:
+        """The number of the log, and the position after the last call in it. `history` takes both."""
+        number, _, end = self._header()[2:]
+        return number, end
 
-    def history(self, size: int, entry: int) -> tuple[RecordedCall, ...]:
-        """Return the recorded calls of an entry before a position in the file, in order. The file may
-        be closed.
-        """
-        calls: list[RecordedCall] = []
-        with self._path.open("rb") as file, contextlib.suppress(Exception):  # the last record may be incomplete
-            file.seek(_HEADER.size)
-            while file.tell() < size:
-                calls.append(pickle.load(file))
+    def history(self, position: tuple[int, int], entry: int) -> tuple[RecordedCall, ...]:
+        """Return the recorded calls of an entry up to a position, in order. The record may be closed."""
+        number, end = position
+        calls = [*self._calls(number - 1, 0, None), *self._calls(number, 0, end)]
         return tuple(call for call in calls if call.operation in OPERATIONS and call.entry == entry)
 
-    def _header(self) -> tuple[int, float, int, int]:
+    def _calls(self, number: int, start: int, end: int | None) -> list[RecordedCall]:
+        """The calls between two positions of a log, or to its end. A process that was killed while it
+        was writing leaves an incomplete record, which is left out.
+        """
+        calls: list[RecordedCall] = []
+        with contextlib.suppress(Exception), self._log_path(number).open("rb") as log:
+            log.seek(start)
+            while end is None or log.tell() < end:
+                calls.append(pickle.load(log))
+        return calls
+
+    def _header(self) -> tuple[int, float, int, int, int]:
         header = os.pread(self._file, _HEADER.size, 0)
-        return _HEADER.unpack(header) if len(header) == _HEADER.size else (0, 0.0, _HEADER.size, _HEADER.size)
+        return _HEADER.unpack(header) if len(header) == _HEADER.size else (0, 0.0, 0, 0, 0)

@@ -5,11 +5,11 @@ calls changed the result, or the kernel is not deterministic. Then the search go
 
 (1) The larger inputs from which the counterexample was shrunk: if the first one fails in a fresh
     process, only the smaller inputs need earlier calls. The smallest that fails alone is taken.
-(2) The recorded calls: calls with arrays of the same shapes, first single ones; then the last 1, 4,
-    16 … calls.
+(2) The recorded calls: calls with arrays of the same shapes, first single ones, and the counterexample
+    with ones for its numbers; then the last 1, 4, 16 … calls.
 (3) Of the first sequence after which the counterexample fails, parts are left out, halves first,
     while it still fails. A single call is made more like the counterexample, one argument at a time.
-(4) The counterexample alone must pass once more, and fail once more after the sequence. Otherwise the
+(4) The counterexample must fail twice after earlier calls, and alone pass once more. Otherwise the
     kernel is not deterministic.
 
 A search takes at most 32 processes and 60 seconds. Calls of other implementations and of other
@@ -105,9 +105,12 @@ class _Search:
 
     def _after_earlier_calls(self, violation: Violation, history: Sequence[RecordedCall]) -> Violation | None:
         """The violation after the shortest sequence of recorded calls that is found."""
+        failed: list[Violation] = []
 
         def fails(calls: Sequence[RecordedCall]) -> bool:
-            return self._try(violation, calls) is not None
+            found = self._try(violation, calls)
+            failed.extend([found] if found else [])
+            return found is not None
 
         own = _own_call(violation)
         calls = next(filter(fails, _sequences(_before(history, own), own)), None)
@@ -118,10 +121,10 @@ class _Search:
                 calls = shorter
             if len(calls) == 1:
                 calls = next(([call] for call in _nearer(calls[0], own) if fails([call])), calls)
-        found = self.replay(replace(violation, earlier_calls=tuple(calls)))
-        if found is None or self.replay(violation) is not None:
+        again = len(failed) > 1 or self.replay(failed[-1]) is not None
+        if not again or self.replay(violation) is not None:
             return None
-        return replace(found, measured=(), on_earlier_calls=_sentence(calls, own))
+        return replace(failed[-1], measured=(), on_earlier_calls=_sentence(calls, own))
 
 
 def _own_call(violation: Violation) -> RecordedCall:
@@ -143,13 +146,23 @@ def _sequences(history: Sequence[RecordedCall], own: RecordedCall) -> Iterator[S
     same_shapes = [call for call in history if _shapes(call) == _shapes(own) and _differing(call, own)]
     most = max((len(_differing(call, own)) for call in same_shapes), default=0)
     unlike = [call for call in same_shapes if len(_differing(call, own)) == most]
-    candidates: list[Sequence[RecordedCall]] = [unlike[:1], unlike[-1:], same_shapes[:1], same_shapes[-1:], same_shapes]
+    other_numbers = replace(own, arguments=tuple(_other_numbers(own)))
+    candidates: list[Sequence[RecordedCall]] = [unlike[:1], unlike[-1:], [other_numbers]]
+    candidates += [same_shapes[:1], same_shapes[-1:], same_shapes]
     candidates += [history[-(4**power) :] for power in range(_MOST_SUFFIXES) if 4**power < 4 * len(history)]
     tried: set[tuple[int, ...]] = {()}
     for candidate in candidates:
         if (key := tuple(map(id, candidate))) not in tried:
             tried.add(key)
             yield candidate
+
+
+def _other_numbers(own: RecordedCall) -> Iterator[Any]:
+    """The arguments of a call with ones in its arrays of numbers, or zeros in an array of ones."""
+    operation = OPERATIONS[own.operation]
+    for name, value in operation.named(own.arguments).items():
+        is_changed = name in operation.arrays and name not in operation.options
+        yield np.full(value.shape, float(not (value == 1).all())) if is_changed else value
 
 
 def _shortened(
@@ -176,18 +189,17 @@ def _shortened(
 
 def _nearer(call: RecordedCall, own: RecordedCall) -> Iterator[RecordedCall]:
     """Calls between the counterexample and an earlier call with arrays of the same shapes: the
-    counterexample itself, and the counterexample with one argument of the earlier call.
+    counterexample with one argument of the earlier call, and the counterexample itself.
     """
-    if _shapes(call) != _shapes(own) or call.layout != own.layout:
+    if _shapes(call) != _shapes(own) or len(differing := _differing(call, own)) < 2:
         return
-    yield own
     operation = OPERATIONS[own.operation]
-    differing = _differing(call, own)
-    if len(differing) > 1:
-        for name in sorted(differing, key=lambda name: name in operation.arrays):
-            place = operation.parameters.index(name)
-            arguments = (*own.arguments[:place], call.arguments[place], *own.arguments[place + 1 :])
-            yield replace(own, arguments=arguments)
+    settings = [name for name in differing if name not in (*operation.arrays, "layout")]
+    arrays = [name for name in reversed(differing) if name in operation.arrays]
+    for name in (*settings, *arrays):
+        place = operation.parameters.index(name)
+        yield replace(own, arguments=(*own.arguments[:place], call.arguments[place], *own.arguments[place + 1 :]))
+    yield own
 
 
 def _shapes(call: RecordedCall) -> tuple[Any, ...]:
