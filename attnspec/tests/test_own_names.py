@@ -69,7 +69,7 @@ def test_checks_run_beside_modules_of_the_project_s_own(installed, tmp_path):
 def test_a_verdict_beside_modules_of_the_project_s_own_and_its_script_show_the_same(installed, tmp_path):
     folder = project(tmp_path, OWN)
     status, printed = run(
-        folder, installed / "attnspec", "verify", "kernels.py:wrong", "--max-examples", "5", "--jobs", "1"
+        folder, installed / "attnspec", "verify", "kernels.py:wrong", "-v", "--max-examples", "5", "--jobs", "1"
     )
     assert status == 1, printed
     script = printed.partition("To reproduce it:\n")[2].partition("\n\n✗")[0]

@@ -98,7 +98,7 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
         _FLAG,
     ),
     "--fail-fast": ("stop at the first violation; with --baseline, stop at the first new violation", _FLAG),
-    "--all": ("show a row for every law, and a few lines for every violation", _FLAG),
+    "-v --all": ("show all about each cause, a row for every law, and a few lines for every violation", _FLAG),
 }
 """The arguments of `attnspec verify`: the help of each, and how argparse reads it."""
 
@@ -125,7 +125,7 @@ def parser_of_command() -> Parser:
         "129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.",
     )
     for name, (purpose, settings) in _VERIFY.items():
-        verify.add_argument(name, help=purpose, **settings)
+        verify.add_argument(*name.split(), help=purpose, **settings)
     verify.set_defaults(run=_verify)
 
     report = commands.add_parser("report", help="make one HTML page from several JSON reports")

@@ -13,14 +13,16 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError, RaisedError, results_of
 from properties.contract.subject import Subject
+from properties.contract.support import OutsideError
 from properties.laws.law import Laws
-from properties.strategies import drawn_frequencies
+from properties.strategies import drawn_frequencies, same_shapes
 from properties.strategies.choices import Choices
 from properties.strategies.domains import usual
 
 law = Laws(usual)
 _OF_ARRAYS = tuple(name for name, operation in OPERATIONS.items() if operation.takes_arrays)
 _WITH_LAYOUTS = tuple(name for name in _OF_ARRAYS if name != "padding_mask")  # its lengths have one axis: one layout
+_TOKENS = 16  # of a prompt, between two calls with one token
 _IF_DETERMINISTIC = "if the implementation declares `deterministic`"
 
 
@@ -113,10 +115,16 @@ def _changed(argument: Any, increment: int | None) -> Any:
     return np.ascontiguousarray(np.flip(argument, -1)) if reverses else argument
 
 
-@law(*OPERATIONS, effort=0.4, exact=f"for the repeated case, {_IF_DETERMINISTIC}")
-def a_call_does_not_depend_on_earlier_calls(subject: Subject, *arguments: Any) -> bool:
-    """For every test input A, and another case B of the same shapes: B, called after A, gives the
-    right result; the arrays that A returned keep their values; and A, called again, gives the same.
+@law(*OPERATIONS, exact=f"for the repeated case, {_IF_DETERMINISTIC}")
+def a_call_does_not_depend_on_earlier_calls(subject: Subject, *arguments: Any, choose: Choices) -> bool:
+    """For every test input A, and another case B with arrays of the same shapes: B, called after A,
+    gives the right result; the arrays that A returned keep their values; and A, called again, gives
+    the same.
+
+    B has other numbers, or another position, mask or other settings: programs are compiled for
+    these, and caches are keyed by them. A call with one token at position 0 gives the same again
+    after a call with 16, and a call with one token at position 16 gives the right result. If a call
+    is also wrong in other shapes, for which no program was compiled, other laws say so.
     """
     operation = OPERATIONS[subject.operation]
     try:
@@ -132,6 +140,53 @@ def a_call_does_not_depend_on_earlier_calls(subject: Subject, *arguments: Any) -
         unchanged = _equal(copy, returned)
         subject.require(unchanged, f"{name} was changed by a later call, but should be an array of its own.")
     check_repetition(subject, first.results, subject.watch(operation.name, arguments).results)
+    with suppress(OutsideError):  # the implementation takes a few shapes or masks only
+        for changed in same_shapes.others(operation, subject.implementation, arguments, choose):
+            _check_after_same_shapes(subject, changed)
+        _check_tokens(subject, arguments)
+    return True
+
+
+def _check_after_same_shapes(subject: Subject, arguments: tuple[Any, ...]) -> None:
+    """Check a call whose arrays have the shapes of an earlier call. It may be wrong if it is also wrong
+    in other shapes.
+    """
+    try:
+        subject.watch(subject.operation, arguments)
+        subject.judge(len(subject.calls) - 1)
+    except BrokenError:
+        wrong = len(subject.calls) - 1
+        again = same_shapes.elsewhere(OPERATIONS[subject.operation], subject.implementation, arguments)
+        if again and all(_is_right(subject, each) for each in again):
+            subject.judge(wrong)
+
+
+def _check_tokens(subject: Subject, arguments: tuple[Any, ...]) -> None:
+    """Check that a call with one token gives the same result after a call with 16, and the right one
+    at the next position.
+    """
+    operation, implementation = OPERATIONS[subject.operation], subject.implementation
+    one, several, following = (
+        same_shapes.of_tokens(operation, implementation, arguments, number, position)
+        for number, position in ((1, 0), (_TOKENS, 0), (1, _TOKENS))
+    )
+    if one is None or several is None or not _is_right(subject, one):
+        return
+    first = subject.answers[-1]
+    with suppress(BrokenError):  # other laws say what is wrong with it
+        subject.watch(operation.name, several)
+    if following is not None:
+        _check_after_same_shapes(subject, following)
+    check_repetition(subject, first, subject.watch(operation.name, one).results)
+
+
+def _is_right(subject: Subject, arguments: tuple[Any, ...]) -> bool:
+    """Make a call; whether its result is right."""
+    try:
+        subject.watch(subject.operation, arguments)
+        subject.judge(len(subject.calls) - 1)
+    except BrokenError:
+        return False
     return True
 
 

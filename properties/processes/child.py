@@ -15,7 +15,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from properties.processes.messages import Climb, Explain, Order, Task
+from properties.processes.messages import Climb, Explain, Order, Replay, Task
 from properties.verifier.call_record import CallRecord
 
 __all__ = ["Child"]
@@ -35,7 +35,7 @@ class Child:
     """
 
     def __init__(self, order: Order, folder: Path, number: int) -> None:
-        self.task: Task | Explain | Climb | None = None
+        self.task: Task | Explain | Climb | Replay | None = None
         self.since, self._timed_out, self._timeout = time.monotonic(), False, order.timeout
         self._memory_limit, self._over_memory, self._tasks_given = order.memory, False, 0
         self._log, note = folder / f"{number}.log", folder / f"{number}.note"
@@ -55,7 +55,12 @@ class Child:
         self._answers = self._process.stdout
         self._send((order, str(note), str(self._log)))
 
-    def begin(self, task: Task | Explain | Climb) -> None:
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the child has had no task."""
+        return not self._tasks_given
+
+    def begin(self, task: Task | Explain | Climb | Replay) -> None:
         """Give the child a task."""
         self.task, self.since = task, time.monotonic()
         self._tasks_given += 1

@@ -10,7 +10,7 @@ from properties.contract.names import parts_of
 from properties.verifier.comparison import Known
 from properties.verifier.report import Violation
 
-__all__ = ["Climb", "Entry", "Explain", "Failed", "Order", "Task"]
+__all__ = ["Climb", "Entry", "Explain", "Failed", "Order", "Replay", "Task"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +135,18 @@ class Explain:
     shrinks: bool = True
     until: float = inf
     lost: int = 0
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Check the law of a violation on its case, after its earlier calls. A process that gets this task
+    has made no call before.
+
+    `entry` is the position of the implementation among the entries.
+    """
+
+    entry: int
+    violation: Violation
 
 
 @dataclass(frozen=True)

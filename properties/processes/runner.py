@@ -7,6 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from select import select
 from types import TracebackType
@@ -16,10 +17,11 @@ from properties.contract.support import SupportsError
 from properties.processes.adapters import AdapterError
 from properties.processes.child import Child
 from properties.processes.deaths import death
-from properties.processes.messages import Climb, Entry, Explain, Failed, Order, Task
+from properties.processes.messages import Climb, Entry, Explain, Failed, Order, Replay, Task
 from properties.processes.signals import Signals
-from properties.verifier.call_record import UnwritableError
+from properties.verifier.call_record import CallRecord, UnwritableError
 from properties.verifier.case_drawing import TimeLimit
+from properties.verifier.earlier_calls import InconclusiveError, reproduced
 from properties.verifier.report import Cause, Outcome, Violation
 from properties.verifier.worst_input import Worst
 
@@ -32,18 +34,16 @@ _MOST_DEATHS = 3  # in one operation of one implementation; its other laws are t
 
 
 class Runner:
-    """Runs an order (the settings of a run) in `jobs` child processes. A child whose call takes
-    longer than the order's timeout is killed.
+    """Runs an order in `jobs` child processes; no call takes longer than the order's timeout.
 
         with Runner(order, jobs, signals) as runner:
             for entry, result in runner.outcomes(): ...
 
-    `entries` lists the implementations to verify. An order with `fail_fast` ends the run at the
-    first violation (failed law) that is not known, or else with the causes of the first
-    implementation that has a new cause.
-
-    Raises AdapterError if the adapters cannot be imported or used. Raises UnwritableError and
-    OSError if the processes cannot go on. Raises StoppedError if one of `signals` has come.
+    `entries` says what there is to verify. An order with `fail_fast` ends the run at the first
+    violation that is not known, or else with the causes of the first implementation that has a new
+    cause. The example of each cause is replayed in a fresh process, see `earlier_calls`; the end of a
+    process is not replayed. Raises AdapterError if the adapters cannot be imported or used, UnwritableError and
+    OSError if the processes cannot go on, and StoppedError if one of `signals` has come.
     """
 
     def __init__(self, order: Order, jobs: int, signals: Signals) -> None:
@@ -58,6 +58,9 @@ class Runner:
         self._idle: list[Child] = []
         self._laws_left: list[int] = []  # by entry: how many laws have no outcome yet
         self._violations: list[list[Violation]] = []  # by entry
+        self._found_after: dict[
+            tuple[int, str], tuple[CallRecord, tuple[int, int]]
+        ] = {}  # by entry and law: a violation's calls
         self._deaths: Counter[tuple[int, str]] = Counter()  # by entry and operation
         self.lost = 0  # how many times a task was given out again
 
@@ -138,6 +141,8 @@ class Runner:
                 number = len(task.laws)
                 task = replace(task, until=self._time.share(number, number + later, len(self._children)))
             self._idle.pop().begin(task)
+            if isinstance(task, Explain):
+                self._fresh()  # it imports the adapters meanwhile
 
     def _not_tried(self, task: Task, operation: str) -> Iterator[tuple[int, Outcome]]:
         """Return the outcomes of laws whose operation has already ended too many processes: "not
@@ -165,6 +170,7 @@ class Runner:
             self._welcome(child)
             self._idle.append(child)
             return
+        assert not isinstance(task, Replay)  # its child is removed as soon as it has answered
         try:
             answer = child.answer()
         except EOFError:
@@ -182,8 +188,11 @@ class Runner:
         elif isinstance(task, Explain):
             if self.order.fail_fast and not all(map(self.order.known.may_be, answer)):
                 self._give_up()
-            yield task.entry, answer
+            yield task.entry, tuple(self._reproduced(task, cause, child.calls) for cause in answer)
         else:
+            self._found_after |= {
+                (task.entry, outcome.law_id): (child.calls, child.calls.position) for outcome in answer
+            }
             yield from self._known(task.entry, answer)
         self._idle.append(child)
 
@@ -294,6 +303,51 @@ class Runner:
         name, law_ids = self.entries[task.entry].name, self._law_ids(task)
         outcomes = [Outcome(*parts_of(law), name, "not run", reason=reason, defect=True) for law in law_ids]
         yield from self._known(task.entry, outcomes) if isinstance(task, Task) else [(task.entry, outcomes[0])]
+
+    def _reproduced(self, task: Explain, cause: Cause, calls: CallRecord) -> Cause:
+        """A cause whose example fails in a fresh process, or says that it passes there. `calls` are the
+        calls of the process that has searched for the cause.
+        """
+        example = cause.example
+        if not cause.searched:
+            return cause
+        found_here = calls, calls.position
+        record, position = found_here if example.larger else self._found_after[task.entry, example.law_id]
+        history = record.history(position, task.entry)
+        found = reproduced(example, history, partial(self._replayed, task.entry), self._time.end)
+        return replace(cause, example=replace(found, larger=()))
+
+    def _replayed(self, entry: int, violation: Violation) -> Violation | None:
+        """A violation as it shows in a fresh process, which ends then; None if the law passes. A process
+        that ends by itself shows the violation.
+        """
+        child = self._fresh()
+        try:
+            while child not in self._idle:
+                if self._ready([child]):
+                    self._welcome(child)
+                    self._idle.append(child)
+                child.kill_if_over_limit()
+            child.begin(Replay(entry, violation))
+            while not self._ready([child]):
+                child.kill_if_over_limit()
+            answer = child.answer()
+        except AdapterError:
+            raise InconclusiveError from None
+        except EOFError:
+            if child.ended_from_outside:
+                raise InconclusiveError from None
+            return violation
+        finally:
+            self._remove(child)
+        if not (answer is None or isinstance(answer, Violation)):
+            raise InconclusiveError
+        return answer
+
+    def _fresh(self) -> Child:
+        """A child that has had no task and gets none; it may still import the adapters."""
+        fresh = (child for child in self._children if child.is_fresh)
+        return next(fresh, None) or self._start()
 
     def _remove(self, child: Child) -> None:
         self._children.remove(child)

@@ -27,13 +27,14 @@ from properties.contract.support import SupportsError
 from properties.laws.law import Law
 from properties.processes.adapters import AdapterError, Found, load
 from properties.processes.deviations import with_deviations
-from properties.processes.messages import Climb, Entry, Explain, Failed, Order, Task
+from properties.processes.messages import Climb, Entry, Explain, Failed, Order, Replay, Task
 from properties.processes.sources import sources
 from properties.verifier.call_record import CallRecord, UnwritableError
 from properties.verifier.diagnosis import causes_of
 from properties.verifier.examination import Supervision
 from properties.verifier.notes import failure
 from properties.verifier.plan import plan, without
+from properties.verifier.replay import replayed
 from properties.verifier.report import Cause, Outcome, Violation
 from properties.verifier.script import script
 from properties.verifier.verify import examine
@@ -78,13 +79,18 @@ def main() -> None:
     answer([_entry(one, laws, order) for one, laws in zip(found, plans, strict=True)])
     for task in _requests(requests):
         os.ftruncate(2, 0)
-        calls.clear()
+        calls.clear(task.entry)
         one = found[task.entry]
         try:
-            if isinstance(task, Task):
-                answer(_outcomes(one, task, plans[task.entry], order, calls))
-            else:
-                answer(_causes(one, task, order, calls) if isinstance(task, Explain) else _worst(one, task, calls))
+            match task:
+                case Task():
+                    answer(_outcomes(one, task, plans[task.entry], order, calls))
+                case Explain():
+                    answer(_causes(one, task, order, calls))
+                case Replay():
+                    answer(_replayed(one, task, order, calls))
+                case Climb():
+                    answer(_worst(one, task, calls))
         except (SupportsError, UnwritableError) as error:
             answer(error)
         except Exception as error:
@@ -171,6 +177,12 @@ def _causes(one: Found, task: Explain, order: Order, calls: CallRecord) -> tuple
     """Return the causes of a task's violations (failed laws)."""
     causes = causes_of(_noting(one.implementation, calls), task.violations, task.shrinks, calls.begin, task.until)
     return tuple(replace(cause, example=_ready_to_send(cause.example, one, order)) for cause in causes)
+
+
+def _replayed(one: Found, task: Replay, order: Order, calls: CallRecord) -> Violation | None:
+    """The violation of a task as it shows in this process, with its script; None if the law passes."""
+    found = replayed(_noting(one.implementation, calls), task.violation, calls.begin)
+    return None if found is None else _ready_to_send(found, one, order)
 
 
 def _worst(one: Found, task: Climb, calls: CallRecord) -> Worst | None:

@@ -42,8 +42,11 @@ class Cases:
 
     def arguments(self, choose: Choices) -> tuple[Any, ...]:
         """Return arguments of the operation. `choose` makes every choice."""
+        return self.of_sizes(*self.sizes.chosen(choose), choose)
+
+    def of_sizes(self, sizes: dict[str, int], lead: tuple[int, ...], choose: Choices) -> tuple[Any, ...]:
+        """Return arguments of the given sizes and leading axes."""
         operation, implementation = self.operation, self.implementation
-        sizes, lead = self.sizes.chosen(choose)
         kind = choose.among(_KINDS)
         chosen: dict[str, Any] = {}
         if "kind" in operation.parameters:

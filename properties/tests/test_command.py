@@ -310,7 +310,7 @@ def test_a_narrow_pipe_without_colours_is_readable(adapters):
 
 
 def test_an_input_that_was_not_shrunk_is_not_called_the_smallest(adapters, capsys):
-    assert main(verify("adapters:aborts")) == 1
+    assert main(verify("adapters:aborts", options=["-v"])) == 1
     printed = capsys.readouterr().out
     assert "\n  The input:\n    x          [[0., 0.]]  float64 (1, 2)\n" in printed
     assert "smallest" not in printed

@@ -230,7 +230,20 @@ def test_the_command_shows_options_that_are_given_and_no_others(tmp_path):
         "rope is within its error limit[rope]",
         "each pair rotates by the position of the axis that it belongs to[rope]",
     ]
-    line = [sys.executable, "-P", "-m", "attnspec", "verify", "mine.py", *laws, "--json", "r.json", "--html", "page"]
+    line = [
+        sys.executable,
+        "-P",
+        "-m",
+        "attnspec",
+        "verify",
+        "mine.py",
+        "-v",
+        *laws,
+        "--json",
+        "r.json",
+        "--html",
+        "page",
+    ]
     ran = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert (ran.returncode, ran.stderr.count("Traceback")) == (1, 0)
     assert "likely cause: rope-axes-in-reverse\n" in ran.stdout

@@ -1,4 +1,6 @@
-"""Records the last call that a process made, in a file that stays when the process ends."""
+"""Records the calls that a process makes, in files that outlive the process: the current call, and the
+calls before it.
+"""
 
 import contextlib
 import os
@@ -9,12 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from properties.contract.operations import OPERATIONS
+
 __all__ = ["CallRecord", "RecordedCall", "State", "UnwritableError"]
 
 State = Literal["idle", "calling", "returned", "raised", "calling another"]
 
 _STATES: tuple[State, ...] = ("idle", "calling", "returned", "raised", "calling another")
-_HEADER = struct.Struct("<Bdq")  # the state, when the call began, the number of bytes of the recorded call
+_HEADER = struct.Struct("<Bdqqq")  # the state, when the call began, the log, where the call begins and ends there
+_MOST_BYTES = 2**25  # of a log: a longer one is continued in another file
 
 
 class UnwritableError(BaseException):
@@ -27,47 +32,80 @@ class UnwritableError(BaseException):
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """A recorded call: its operation, its arguments in float64, the memory layout of the arrays,
-    and the law that makes the call.
+    """A call: its operation, its arguments in float64, the memory layout of the arrays, the law that
+    makes it, and the position of the called implementation in the list of entries.
     """
 
     operation: str
     arguments: tuple[Any, ...]
-    layout: str
+    layout: str = "contiguous"
     law: str = ""
+    entry: int = 0
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The arguments by the names of their parameters, without the unused options."""
+        operation = OPERATIONS[self.operation]
+        named = operation.named(self.arguments)
+        return {name: value for name, value in named.items() if value is not None or name not in operation.options}
 
 
 class CallRecord:
-    """A file with the last call, its start and its state. One process writes the file, and another
-    process reads it.
+    """A file with the state and the start of the last call, and logs with the calls themselves. One
+    process writes them, another reads them.
+
+    A log holds calls one after another. When it has 32 MiB, another log begins, and the log before the
+    last one is removed: the last 32 MiB of calls are always there.
     """
 
     def __init__(self, path: Path) -> None:
+        self._path, self._entry = path, 0
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._number, self._log = self.position[0], -1
 
     def close(self) -> None:
-        """Close the file's descriptor. The file is not deleted."""
+        """Close the descriptors. The files stay."""
         os.close(self._file)
+        if self._log >= 0:
+            os.close(self._log)
 
-    def clear(self) -> None:
-        """Record that no call has been made yet."""
-        os.pwrite(self._file, _HEADER.pack(0, 0.0, 0), 0)
+    def clear(self, entry: int = 0) -> None:
+        """Record that no call of the current task was made yet; the next calls are calls of this entry."""
+        self._entry, (number, end) = entry, self.position
+        os.pwrite(self._file, _HEADER.pack(0, 0.0, number, end, end), 0)
 
     def begin(self, operation: str, arguments: tuple[Any, ...], layout: str, law: str = "") -> None:
         """Record a call that is about to begin. Raises UnwritableError if the file cannot be
         written.
         """
-        recorded = pickle.dumps(RecordedCall(operation, arguments, layout, law))
-        self._write(recorded, _HEADER.size)
-        self._write(_HEADER.pack(_STATES.index("calling"), time.monotonic(), len(recorded)), 0)
+        recorded = pickle.dumps(RecordedCall(operation, arguments, layout, law, self._entry))
+        number, start = self.position
+        if start >= _MOST_BYTES:
+            number, start = number + 1, 0
+        self._write(self._log_of(number), recorded, start)
+        header = _HEADER.pack(_STATES.index("calling"), time.monotonic(), number, start, start + len(recorded))
+        self._write(self._file, header, 0)
+
+    def _log_of(self, number: int) -> int:
+        """The descriptor of a log, to write in it. The logs before the last one are removed."""
+        if number != self._number or self._log < 0:
+            if self._log >= 0:
+                os.close(self._log)
+            self._number, self._log = number, os.open(self._log_path(number), os.O_WRONLY | os.O_CREAT, 0o600)
+            self._log_path(number - 2).unlink(missing_ok=True)
+        return self._log
+
+    def _log_path(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")
 
     def begin_another(self) -> None:
         """Record that another implementation is about to be called, after the recorded call."""
-        self._write(_HEADER.pack(_STATES.index("calling another"), time.monotonic(), self._header()[2]), 0)
+        rest = self._header()[2:]
+        self._write(self._file, _HEADER.pack(_STATES.index("calling another"), time.monotonic(), *rest), 0)
 
-    def _write(self, content: bytes, offset: int) -> None:
+    def _write(self, file: int, content: bytes, offset: int) -> None:
         try:
-            full = os.pwrite(self._file, content, offset) < len(content)
+            full = os.pwrite(file, content, offset) < len(content)
             reason = "No space left on device"
         except OSError as error:
             full, reason = True, str(error.strerror)
@@ -86,17 +124,39 @@ class CallRecord:
     @property
     def seconds(self) -> float:
         """How long the call has been running; 0 if no call is running."""
-        state, start, _ = self._header()
+        state, start = self._header()[:2]
         return time.monotonic() - start if _STATES[state].startswith("calling") else 0.0
 
     @property
     def noted(self) -> RecordedCall | None:
-        """The last call, or None if no call has been made."""
-        length = self._header()[2]
-        with contextlib.suppress(Exception):  # a process that was killed while writing leaves an incomplete record
-            return pickle.loads(os.pread(self._file, length, _HEADER.size)) if length else None
-        return None
+        """The last call of the current task, or None."""
+        number, start, end = self._header()[2:]
+        calls = self._calls(number, start, end)
+        return calls[0] if calls else None
 
-    def _header(self) -> tuple[int, float, int]:
+    @property
+    def position(self) -> tuple[int, int]:
+        """The number of the log, and the position after the last call in it. `history` takes both."""
+        number, _, end = self._header()[2:]
+        return number, end
+
+    def history(self, position: tuple[int, int], entry: int) -> tuple[RecordedCall, ...]:
+        """Return the recorded calls of an entry up to a position, in order. The record may be closed."""
+        number, end = position
+        calls = [*self._calls(number - 1, 0, None), *self._calls(number, 0, end)]
+        return tuple(call for call in calls if call.operation in OPERATIONS and call.entry == entry)
+
+    def _calls(self, number: int, start: int, end: int | None) -> list[RecordedCall]:
+        """The calls between two positions of a log, or to its end. A process that was killed while it
+        was writing leaves an incomplete record, which is left out.
+        """
+        calls: list[RecordedCall] = []
+        with contextlib.suppress(Exception), self._log_path(number).open("rb") as log:
+            log.seek(start)
+            while end is None or log.tell() < end:
+                calls.append(pickle.load(log))
+        return calls
+
+    def _header(self) -> tuple[int, float, int, int, int]:
         header = os.pread(self._file, _HEADER.size, 0)
-        return _HEADER.unpack(header) if len(header) == _HEADER.size else (0, 0.0, 0)
+        return _HEADER.unpack(header) if len(header) == _HEADER.size else (0, 0.0, 0, 0, 0)

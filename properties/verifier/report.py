@@ -10,6 +10,7 @@ import numpy as np
 from properties.contract.names import parts_of
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import Call
+from properties.verifier.call_record import RecordedCall
 
 __all__ = [
     "VERSION",
@@ -86,6 +87,9 @@ class Violation:
     measured         sentences about what the instruments measured, if no cause is recognised
     script           Python that shows the violation again
     shrunk           whether smaller cases were tried: one violation of each cause is shrunk
+    larger           the cases from which it was shrunk, the largest first
+    earlier_calls    the calls after which the law fails in a fresh process; () if it fails without them
+    on_earlier_calls a sentence on them, or on a law that passes in a fresh process
     """
 
     law: str
@@ -103,6 +107,9 @@ class Violation:
     measured: tuple[str, ...] = ()
     script: str = ""
     shrunk: bool = True
+    larger: tuple[dict[str, Any], ...] = ()
+    earlier_calls: tuple[RecordedCall, ...] = ()
+    on_earlier_calls: str = ""
 
     @property
     def law_id(self) -> str:
@@ -145,6 +152,15 @@ class Violation:
             "measured": list(self.measured),
             "script": self.script,
             "shrunk": self.shrunk,
+            "earlier_calls": [
+                {
+                    "operation": call.operation,
+                    "arguments": {name: _plain(value) for name, value in call.given.items()},
+                    "layout": call.layout,
+                }
+                for call in self.earlier_calls
+            ],
+            "on_earlier_calls": self.on_earlier_calls,
         }
 
 
@@ -360,9 +376,17 @@ def with_causes(
         cause, violation = cause_of.get((outcome.implementation, outcome.law_id)), outcome.violation
         if cause is not None and violation is not None:
             is_example = cause.example.law_id == violation.law_id
-            violation = cause.example if is_example else replace(violation, diagnosis=cause.diagnosis)
+            violation = cause.example if is_example else _like_the_example(violation, cause.example)
         found.append(outcome if violation is None else replace(outcome, violation=scripted(violation)))
     return tuple(found), completed
+
+
+def _like_the_example(violation: Violation, example: Violation) -> Violation:
+    """A violation with the diagnosis of its cause, and the sentence that its script may pass if the
+    example needs earlier calls.
+    """
+    warning = f"It was not replayed in a fresh process. {example.law_id} fails there only after an earlier call."
+    return replace(violation, diagnosis=example.diagnosis, on_earlier_calls=warning if example.on_earlier_calls else "")
 
 
 def counted(number: int, noun: str) -> str:

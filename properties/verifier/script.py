@@ -15,7 +15,6 @@ import numpy as np
 
 from oracles import Arithmetic, Conventions, preset
 from oracles.formats import PRESETS, resolve
-from properties.contract.operations import OPERATIONS
 from properties.laws import find
 from properties.verifier.call_record import RecordedCall
 from properties.verifier.location import location_of
@@ -36,24 +35,25 @@ def script(
     conventions: Conventions | None = None,
     beside: Sequence[str] = (),
 ) -> str:
-    """Return a Python script that shows a violation (failed law) again: it raises the violation's
-    summary as an AssertionError. The script is "" if no case (set of arguments) shows the
-    violation.
+    """Return a Python script that shows a violation again: it makes the earlier calls that the
+    violation needs, and raises the violation's summary as an AssertionError. The script is "" if no
+    case shows the violation.
 
-    target                    where the implementation is, as `location_of` reads it; without it,
-                              the script has a line to fill in
+    target                    where the implementation is, as `location_of` reads it; without it, the
+                              script has a line to fill in
     pick                      the Python that picks the implementation out of the attribute
-    arithmetic, conventions   replace the declarations of the implementation
-    beside                    the Python that picks other implementations, which some laws call in
-                              turn
+    arithmetic, conventions   replace what the implementation declares
+    beside                    the Python that picks other implementations, which some laws call in turn
     """
     case = violation.told
     if not case:
         return ""
     options = _replaced(arithmetic, conventions)
+    setup, before = _earlier_calls(violation.earlier_calls, case)
+    options += [f"before=[{', '.join(before)}]"] if before else []
     if beside and any(law.interleaves for law in find(violation.law_id)):
         options.append(f"beside=[{', '.join(beside)}]")
-    return _text("replay", violation.law_id, _implementation(target, pick, case), case, options)
+    return _text("replay", violation.law_id, _implementation(target, pick, case), case, options, setup)
 
 
 def script_of_call(
@@ -66,12 +66,7 @@ def script_of_call(
     """Return a Python script that makes one call again. It is for an implementation that ends the
     process or never returns.
     """
-    operation = OPERATIONS[noted.operation]
-    case = {
-        name: value
-        for name, value in zip(operation.parameters, noted.arguments, strict=False)
-        if value is not None or name not in operation.options
-    }
+    case = noted.given
     options = [f"layout={literal(noted.layout)}"] if noted.layout != "contiguous" else []
     options += _replaced(arithmetic, conventions)
     return _text("call", noted.operation, _implementation(target, pick, case), case, options)
@@ -115,16 +110,16 @@ def _text(
     implementation: tuple[list[str], list[str], str],
     case: Mapping[str, Any],
     options: list[str],
+    more_setup: Sequence[str] = (),
 ) -> str:
-    """Return the whole script: the imports, the implementation, the arrays of the case (the
-    arguments), and the call of a function of `properties` whose first argument is a law or an
-    operation.
+    """The whole script: the imports, the implementation, the arrays of the case, other lines, and the
+    call of a function of `properties` whose first argument is a law or an operation.
     """
     imports, bound, name = implementation
     setup, given = _case(case)
     arguments = [literal(first), name, *(f"{key}={value}" for key, value in given.items()), *options]
     call = f"properties.{function}({', '.join(arguments)})"
-    text = "\n".join([*setup, call])
+    text = "\n".join([*setup, *more_setup, call])
     standard = [f"import {name}" for name in ("base64", "dataclasses", "zlib") if f"{name}." in text]
     arrays = ["import numpy as np", ""] if "np." in text else []
     ours = "oracles, properties" if "oracles." in call else "properties"
@@ -163,6 +158,35 @@ def _case(case: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
         setup += _array(key, value)
         given[key] = key
     return setup, given
+
+
+def _earlier_calls(calls: Sequence[RecordedCall], case: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The lines that make the arrays of earlier calls, and the expression for each call. An array
+    that the case has too is not made again.
+    """
+    names = {name: _bits(value) for name, value in case.items() if isinstance(value, np.ndarray)}
+    setup, expressions = list[str](), list[str]()
+    for number, call in enumerate(calls, 1):
+        prefix = f"earlier_{number}_" if len(calls) > 1 else "earlier_"
+        given = {"layout": literal(call.layout)} if call.layout != "contiguous" else {}
+        for key, value in call.given.items():
+            if not isinstance(value, np.ndarray):
+                given[key] = literal(value)
+                continue
+            same = [name for name, bits in names.items() if bits == _bits(value)]
+            if not same:
+                same = [f"{prefix}{key}"]
+                names[same[0]] = _bits(value)
+                setup += _array(same[0], value)
+            given[key] = key if key in same else same[0]
+        arguments = ", ".join(f"{literal(key)}: {value}" for key, value in given.items())
+        expressions.append(f"({literal(call.operation)}, {{{arguments}}})")
+    return setup, expressions
+
+
+def _bits(array: Any) -> tuple[str, tuple[int, ...], bytes]:
+    """What makes an array the same as another one: its type, its shape and its numbers."""
+    return array.dtype.str, array.shape, array.tobytes()
 
 
 def _array(name: str, array: Any) -> list[str]:

@@ -25,7 +25,7 @@ from properties.verifier.report import Violation
 __all__ = ["simpler", "smallest"]
 
 _MAX_TRIED = 300  # cases
-_MAX_PLACES = 8  # indices of a leading axis that are tried alone
+_MAX_PLACES = 8  # of a leading axis, each of which is tried alone
 
 Stage = Callable[[Operation, Case, Implementation], Iterator[Case]]
 
@@ -33,16 +33,15 @@ Stage = Callable[[Operation, Case, Implementation], Iterator[Case]]
 def smallest(
     implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None, until: float = inf
 ) -> Violation:
-    """Return the violation (failed law) on the smallest input that attnspec finds. The search
-    starts from the violation's own input. After `until`, a reading of time.monotonic, no further
-    input is tried.
+    """Return the violation of a law on the smallest input that is found, starting from its own
+    input, with the larger inputs on which the law failed. After `until`, a reading of
+    time.monotonic, no further input is tried.
 
-    If every query has a visible key, every smaller input has this too: other laws are about fully
-    masked rows.
+    If every query has a visible key, this stays so: other laws are about fully masked rows.
     """
     dead = leaves_a_query_nothing(violation.counterexample)
     operation, subject = OPERATIONS[law.operation], Subject(implementation, law.operation, observe)
-    best, left = violation, _MAX_TRIED
+    best, left, larger = violation, _MAX_TRIED, list[Case]()
     changed = True
     while changed:
         changed = False
@@ -50,14 +49,15 @@ def smallest(
             cases = smaller(operation, best.counterexample, implementation)
             while (case := next(cases, None)) is not None:
                 if left == 0 or time.monotonic() >= until:
-                    return replace(best, shrunk=True)
+                    return replace(best, shrunk=True, larger=tuple(larger))
                 arguments = tuple(case[name] for name in operation.parameters)
                 if not implementation.takes(operation, arguments) or (leaves_a_query_nothing(case) and not dead):
                     continue
                 left -= 1
                 if found := _violated(subject, law, best, case):
+                    larger.append(best.counterexample)
                     best, changed, cases = found, True, smaller(operation, case, implementation)
-    return replace(best, shrunk=True)
+    return replace(best, shrunk=True, larger=tuple(larger))
 
 
 def _violated(subject: Subject, law: Law, best: Violation, case: Case) -> Violation | None:

@@ -68,7 +68,7 @@ def _docstring(cause: Cause) -> str:
     paragraphs = [
         f"{example.law_id}, on {cause.implementation}.",
         statement_of(example.law, example.operation),
-        f"Found: {example.summary}",
+        f"Found: {example.summary} {example.on_earlier_calls}".rstrip(),
         f"Likely cause: {likely.id}. {likely.mechanism} {likely.repair}" if likely else "",
     ]
     text = "\n\n".join(textwrap.fill(_plain(paragraph), 120) for paragraph in paragraphs if paragraph)

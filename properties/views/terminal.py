@@ -35,6 +35,9 @@ def print_report(
     for cause in report.causes:
         print_cause(console, cause, everything)
         console.print()
+    if report.causes and not everything:
+        console.print("-v prints all checks that fail, with notes and scripts.", style="dim", highlight=False)
+        console.print()
     explained = {(cause.implementation, law) for cause in report.causes for law in cause.laws}
     for violation in report.violations:
         alone = (violation.implementation, violation.law_id) not in explained

@@ -3,7 +3,7 @@ input that shows it, and how to reproduce it.
 """
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ __all__ = [
 
 _IN_FULL = 64  # entries: a smaller array is shown in full
 _TALL = 8  # lines: an array that needs more is described, if a description is shorter
-_MAX_SCRIPT_LINES = 16  # without --all
+_MAX_LINES = 15  # of a cause, without --all
 _MAX_LINES_OF_NAMES = 2  # for the laws of an operation, without --all
 _LABELS = {"seed": "seed (of the law's choices)"}  # of inputs that the kernel does not get
 
@@ -39,23 +39,82 @@ def print_cause(console: Console, cause: Cause, everything: bool = False) -> Non
     """Print a cause of failures: the number of checks that fail, the likely cause, and the law and
     the input that show it best.
 
-    Without `everything`, the names of many laws and a long script are shortened.
+    Without `everything` it takes at most 15 lines at 80 columns: what the cause is, the wrong entry,
+    and the script, which holds the input. If the script is too long, the input is printed instead.
     """
-    sign, style = SIGNS["violated"]
-    name = f"likely cause: {cause.likely.id}" if cause.likely else "cause not recognised"
-    checks = f"{counted(len(cause.laws), 'check')} {'fails' if len(cause.laws) == 1 else 'fail'}"
-    console.print(Text.assemble((f"{sign} {cause.implementation}", style), f": {checks}; ", (name, "bold")))
+    if not everything:
+        _print_briefly(console, cause)
+        return
+    _print_name(console, cause)
     _print_diagnosis(console, cause.example, cause.searched)
     console.print()
     violation = cause.example
-    console.print(Text.assemble("  Failed check: ", (violation.law, "bold"), f" [{violation.operation}]"))
+    _print_check(console, violation)
     _print_case(console, violation, cause.worst)
     if others := [law for law in cause.laws if law != violation.law_id]:
         verb = "fails" if len(others) == 1 else "fail"
         _print_heading(console, f"{counted(len(others), 'more check')} {verb} for the same cause")
         for line in named(others, console.width - 4, everything):
             print_indented(console, line, by=4)
-    _print_script(console, violation.script, everything)
+    _print_script(console, violation.script)
+
+
+def _print_briefly(console: Console, cause: Cause) -> None:
+    """Print a cause in a few lines: its name, what it is, the wrong entry, and the input or the script."""
+
+    def print_head(on: Console) -> None:
+        _print_name(on, cause)
+        for sentence in _main_sentences(cause):
+            print_indented(on, sentence)
+        _print_check(on, cause.example)
+        print_indented(on, cause.example.summary, "bold")
+
+    print_head(console)
+    room = _MAX_LINES - len(_lines_of(print_head, console.width))
+    script, violation = cause.example.script.rstrip(), cause.example
+    if script and script.count("\n") + 3 <= room:
+        _print_script(console, script)
+        return
+    inputs = _lines_of(lambda on: _print_input(on, violation), console.width)
+    fitting = inputs if len(inputs) < room else [*inputs[: max(room - 2, 0)], "    …"]
+    console.print(Text("\n".join(fitting)), soft_wrap=True)
+    if script:
+        number = len(script.splitlines())
+        print_indented(console, f"{number} lines of Python: -v prints them, --write-tests DIR writes them as a test.")
+
+
+def _main_sentences(cause: Cause) -> Iterator[str]:
+    """The few sentences that say what a cause is; the rest is printed with --all."""
+    example, likely = cause.example, cause.likely
+    if example.on_earlier_calls:
+        yield example.on_earlier_calls
+    if likely:
+        yield f"{likely.mechanism} {likely.repair}"
+    elif not cause.searched:
+        yield "attnspec did not search for a cause."
+    elif not example.on_earlier_calls:
+        yield "No known bug and no other convention reproduces these results."
+        yield from (f"Measured: {sentence}" for sentence in example.measured[:1])
+
+
+def _lines_of(prints: Callable[[Console], None], width: int) -> list[str]:
+    """The lines that a function prints, without colours."""
+    console = Console(file=io.StringIO(), width=width, no_color=True, force_terminal=False, highlight=False)
+    prints(console)
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def _print_name(console: Console, cause: Cause) -> None:
+    """Print the heading of a cause: how many checks fail, and its name."""
+    sign, style = SIGNS["violated"]
+    name = f"likely cause: {cause.likely.id}" if cause.likely else "cause not recognised"
+    checks = f"{counted(len(cause.laws), 'check')} {'fails' if len(cause.laws) == 1 else 'fail'}"
+    console.print(Text.assemble((f"{sign} {cause.implementation}", style), f": {checks}; ", (name, "bold")))
+
+
+def _print_check(console: Console, violation: Violation) -> None:
+    console.print(Text.assemble("  Failed check: ", (violation.law, "bold"), f" [{violation.operation}]"))
 
 
 def print_violation(console: Console, violation: Violation, at_length: bool = True) -> None:
@@ -75,20 +134,21 @@ def print_violation(console: Console, violation: Violation, at_length: bool = Tr
     _print_diagnosis(console, violation, bool(violation.calls))
     console.print()
     _print_case(console, violation)
-    _print_script(console, violation.script, everything=True)
+    _print_script(console, violation.script)
 
 
 def violation_text(violation: Violation, width: int = 120, cause: Cause | None = None) -> str:
     """Return the text that is printed for a violation (failed law), or for the cause that it shows,
     at length and without colours.
     """
-    console = Console(file=io.StringIO(), width=width, no_color=True, force_terminal=False, highlight=False)
-    if cause is None:
-        print_violation(console, violation)
-    else:
-        print_cause(console, cause, everything=True)
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+    def prints(console: Console) -> None:
+        if cause is None:
+            print_violation(console, violation)
+        else:
+            print_cause(console, cause, everything=True)
+
+    return "\n".join(_lines_of(prints, width))
 
 
 def named(laws: Sequence[str], width: int, everything: bool) -> Iterator[str]:
@@ -111,6 +171,8 @@ def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> 
     """Print what the best explanation means, its repair, and the other explanations. Without one,
     print that no known cause explains the violation.
     """
+    if violation.on_earlier_calls:
+        print_indented(console, violation.on_earlier_calls, "bold")
     first = violation.likely
     if first:
         citation = "" if first.citation.startswith("none") else first.citation
@@ -141,6 +203,11 @@ def _print_case(console: Console, violation: Violation, worst: str = "") -> None
         print_indented(console, f"Largest error, on another input: {worst}")
     for note in violation.notes:
         print_indented(console, f"Note: {note}")
+    _print_input(console, violation)
+
+
+def _print_input(console: Console, violation: Violation) -> None:
+    """Print the input that shows a violation, if it has one."""
     if violation.counterexample:
         _print_heading(console, "The smallest input found" if violation.shrunk else "The input")
         table = Table.grid(padding=(0, 2, 0, 0))
@@ -151,19 +218,11 @@ def _print_case(console: Console, violation: Violation, worst: str = "") -> None
         console.print(Padding(table, (0, 0, 0, 4), expand=False))
 
 
-def _print_script(console: Console, script: str, everything: bool) -> None:
-    """Print the Python that reproduces a violation. For a long script, print the options that show
-    it.
-    """
+def _print_script(console: Console, script: str) -> None:
+    """Print the Python that reproduces a violation, if there is some."""
     lines = script.rstrip().splitlines()
-    if not lines:
-        return
-    _print_heading(console, "To reproduce it")
-    if len(lines) > _MAX_SCRIPT_LINES and not everything:
-        print_indented(
-            console, f"{len(lines)} lines of Python: --all prints them, --write-tests DIR writes them as a test.", by=4
-        )
-        return
+    if lines:
+        _print_heading(console, "To reproduce it")
     for line in lines:
         console.print(Text(f"    {line}".rstrip()), soft_wrap=True)
 

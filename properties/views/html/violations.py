@@ -45,6 +45,7 @@ class Finding:
     diagnosis: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
     measured: tuple[str, ...]
+    on_earlier_calls: str
     script: str
     shrunk: bool
     others: tuple[str, ...]
@@ -80,6 +81,7 @@ def finding(outcome: dict[str, Any], anchor: str, causes: Sequence[dict[str, Any
         tuple(violation["diagnosis"]),
         tuple(violation["notes"]),
         tuple(violation.get("measured", ())),
+        violation.get("on_earlier_calls", ""),
         script,
         violation.get("shrunk", True),
         tuple(other for other in cause["laws"] if other != law) if cause is not None else (),

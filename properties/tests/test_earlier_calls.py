@@ -1,0 +1,249 @@
+"""A counterexample that needs earlier calls is printed with them: its script and its test fail on the faulty
+code and pass on the right one.
+"""
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+import pytest
+
+from properties.command.cli import main
+from properties.laws import find
+from properties.verifier import earlier_calls
+from properties.verifier.call_record import CallRecord, RecordedCall
+from properties.verifier.earlier_calls import InconclusiveError, reproduced
+from properties.verifier.report import Violation
+from properties.verifier.verify import examine
+
+KERNELS = """
+import numpy as np
+
+from properties import Implementation
+from properties.bugs.reference import REFERENCE
+
+RIGHT = False
+SDPA = "scaled_dot_product_attention"
+
+
+def read(mask, shape):
+    # the buffer of the mask in a shape; False beyond its end
+    numbers = np.zeros(int(np.prod(shape)), bool)
+    numbers[: mask.size] = mask.ravel()[: numbers.size]
+    return numbers.reshape(shape)
+
+
+def programs_without_the_mask_s_shape():
+    programs = {}
+
+    def attention(q, k, v, mask=None):
+        shape = None if mask is None else mask.shape
+        key = q.shape, k.shape, v.shape, mask is not None, shape if RIGHT else None
+        compiled = programs.setdefault(key, shape)
+        return REFERENCE[SDPA](q, k, v, None if mask is None else read(mask, compiled))
+
+    return Implementation("masks", {SDPA: attention})
+
+
+def programs_without_the_position():
+    programs = {}
+
+    def rope(x, start_pos=0):
+        key = x.shape, start_pos > 0 if RIGHT or x.shape[-2] != 1 else None
+        adds_position = programs.setdefault(key, start_pos > 0)
+        return REFERENCE["rope"](x, start_pos if adds_position else 0)
+
+    return Implementation("positions", {"rope": rope})
+
+
+def graphs_with_the_captured_pages():
+    graphs, pages = {}, []
+
+    def attention(q, k, v, mask=None):
+        pages.append((k.copy(), v.copy()))
+        captured = graphs.setdefault((q.shape, k.shape, v.shape), len(pages) - 1)
+        return REFERENCE[SDPA](q, *pages[len(pages) - 1 if RIGHT else captured])
+
+    return Implementation("pages", {SDPA: attention}, supports="no masks")
+
+
+MAKERS = [programs_without_the_mask_s_shape, programs_without_the_position, graphs_with_the_captured_pages]
+ALL = [make() for make in MAKERS]
+"""
+EARLIER = "a call does not depend on earlier calls"
+AGREEMENT = "attention is within its error limit", "rope is within its error limit"
+SDPA = "scaled_dot_product_attention"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "programs.py").write_text(KERNELS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(folder, *arguments):
+    """The exit status and the errors of Python, run in a folder."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, *arguments]
+    ran = subprocess.run(line, capture_output=True, text=True, cwd=folder, env=environment, timeout=120, check=False)
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+def test_scripts_and_written_tests_fail_on_the_faulty_code_and_pass_on_the_right_one(folder):
+    few = ["--max-examples", "60", "--jobs", "1"]
+    assert main(["verify", "programs.py:ALL", *few, "--json", "report", "--write-tests", "tests"]) == 1
+    examples = [cause["example"] for cause in json.loads((folder / "report").read_text())["causes"]]
+    found = {example["implementation"]: example for example in examples if example["earlier_calls"]}
+    sentences = {name: example["on_earlier_calls"] for name, example in found.items()}
+    only_after = "The result is wrong only after an earlier call: the same call"
+    assert sentences["masks"].startswith(f"{only_after} with a mask of shape (")
+    assert sentences["positions"].startswith(f"{only_after} with start_pos=0 instead of ")
+    assert sentences["pages"].startswith(f"{only_after} with other values in ")
+    for name, example in found.items():
+        assert len(example["earlier_calls"]) == 1
+        (folder / f"{name}.py").write_text(example["script"])
+        status, said = run(folder, f"{name}.py")
+        assert (status, said.splitlines()[-1].partition("Error: ")[2]) == (1, example["summary"])
+    assert sentences["pages"] in " ".join(next(folder.glob("tests/test_pages*")).read_text().split())
+    tests = "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "tests"
+    assert f"{len(examples)} failed" in run(folder, *tests)[1]
+    (folder / "programs.py").write_text(KERNELS.replace("RIGHT = False", "RIGHT = True"))
+    assert [run(folder, f"{name}.py")[0] for name in found] == [0, 0, 0]
+    assert f"{len(examples)} passed" in run(folder, *tests)[1]
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("place", range(3))
+def test_the_laws_see_what_programs_are_keyed_by(folder, place, seed):
+    for right in (False, True):
+        kernels = runpy.run_path("programs.py")
+        kernels["MAKERS"][place].__globals__["RIGHT"] = right
+        implementation = kernels["MAKERS"][place]()
+        operation = next(iter(implementation.operations))
+        laws = [find(f"{name}[{operation}]")[0] for name in (AGREEMENT[operation == "rope"], EARLIER)]
+        statuses = {outcome.status for outcome in examine(laws, implementation, 60, seed)}
+        assert statuses == {"held"} if right else "violated" in statuses
+
+
+# -- The search, with replays that only look at the calls --------------------------------------------
+
+
+def call(position, x=1.0):
+    return RecordedCall("rope", (np.full((1, 2), x), position))
+
+
+VIOLATION = Violation(
+    AGREEMENT[1], "rope", "mine", "is wrong.", {"x": np.ones((1, 2)), "start_pos": 3}, 2.0, script="replay()"
+)
+HISTORY = [call(9, x) for x in range(40)]
+
+
+def searched(fails, history=HISTORY, violation=VIOLATION):
+    """The violation that the search returns, and the number of replays."""
+    replays = []
+
+    def replay(one):
+        replays.append(one)
+        return one if fails(one) else None
+
+    return reproduced(violation, history, replay, inf), len(replays)
+
+
+def test_what_fails_alone_is_replayed_once_and_stays_unchanged():
+    assert searched(lambda one: True) == (VIOLATION, 1)
+
+
+def test_one_earlier_call_is_found_and_made_as_near_as_possible():
+    history = [*HISTORY, call(0, 5.0), *HISTORY]
+    found, replays = searched(lambda one: any(earlier.arguments[1] == 0 for earlier in one.earlier_calls), history)
+    assert [earlier.arguments[1] for earlier in found.earlier_calls] == [0]
+    assert np.array_equal(found.earlier_calls[0].arguments[0], VIOLATION.counterexample["x"])
+    assert found.on_earlier_calls == (
+        "The result is wrong only after an earlier call: the same call with start_pos=0 instead of 3."
+    )
+    assert replays < 20
+
+
+def test_several_earlier_calls_are_found():
+    def fails(one):
+        return {0, 1} <= {earlier.arguments[1] for earlier in one.earlier_calls}
+
+    found, _ = searched(fails, [call(0), *HISTORY[:2], call(1)])
+    assert [earlier.arguments[1] for earlier in found.earlier_calls] == [0, 1]
+    assert found.on_earlier_calls == (
+        "The result is wrong only after 2 earlier calls: rope(x of shape (1, 2), start_pos=0); "
+        "rope(x of shape (1, 2), start_pos=1)."
+    )
+
+
+def test_a_larger_input_that_fails_alone_needs_no_earlier_calls():
+    cases = tuple({"x": np.ones((rows, 2)), "start_pos": 3} for rows in range(9, 1, -1))
+    found, replays = searched(lambda one: len(one.counterexample["x"]) > 4, violation=replace(VIOLATION, larger=cases))
+    assert len(found.counterexample["x"]) == 5
+    assert (found.on_earlier_calls, replays) == ("", 5)
+
+
+def test_what_no_sequence_reproduces_is_said_and_has_no_script():
+    found, replays = searched(lambda one: False)
+    assert found.on_earlier_calls == (
+        "It failed in this run and passes in a fresh process; no sequence of the recorded calls reproduces it."
+    )
+    assert (found.script, replays < 10) == ("", True)
+
+
+def test_a_search_that_reaches_its_limit_says_so(monkeypatch):
+    monkeypatch.setattr(earlier_calls, "_MOST_PROCESSES", 3)
+    found, replays = searched(lambda one: False)
+    assert found.on_earlier_calls.endswith(" The search ended at its limit of processes or of time.")
+    assert replays == 1
+
+
+def test_a_sequence_that_is_not_the_shortest_yet_is_printed_at_the_limit(monkeypatch):
+    monkeypatch.setattr(earlier_calls, "_MOST_PROCESSES", 8)
+    found, replays = searched(lambda one: len(one.earlier_calls) > 5)
+    assert (len(found.earlier_calls) > 5, replays) == (True, 7)
+
+
+def test_a_replay_without_a_verdict_changes_nothing():
+    def replay(one):
+        raise InconclusiveError
+
+    assert reproduced(VIOLATION, HISTORY, replay, inf) == VIOLATION
+
+
+# -- The record ------------------------------------------------------------------------------------
+
+
+def test_a_record_keeps_the_calls_of_each_entry_in_order(tmp_path, monkeypatch):
+    record = CallRecord(tmp_path / "record")
+    record.begin("import", (), "contiguous")
+    for entry, start_pos in ((0, 1), (1, 2), (0, 3)):
+        record.clear(entry)
+        record.begin("rope", (np.ones((1, 2)), start_pos), "contiguous")
+    position = record.position
+    record.begin("rope", (np.ones((1, 2)), 4), "contiguous")
+    assert record.noted.arguments[1] == 4
+    assert [each.arguments[1] for each in record.history(position, 0)] == [1, 3]
+    record.clear(0)
+    assert record.noted is None
+    record.close()
+    assert [each.arguments[1] for each in record.history(position, 1)] == [2]
+
+
+def test_a_long_record_keeps_the_last_calls(tmp_path, monkeypatch):
+    monkeypatch.setattr("properties.verifier.call_record._MOST_BYTES", 1000)
+    record = CallRecord(tmp_path / "record")
+    for position in range(40):
+        record.begin("rope", (np.ones((1, 2)), position), "contiguous")
+        positions = [each.arguments[1] for each in record.history(record.position, 0)]
+        assert positions == [*range(positions[0], position + 1)]
+        assert len(positions) >= min(position + 1, 4)
+    assert positions[0] > 0
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 3000
+    record.close()
