@@ -1,5 +1,5 @@
 """Facts of a portrait that are not conventions: how a function is called, what changes the bits of its
-results, and how accurate its exponential is.
+results, and how accurate its weights are.
 """
 
 from collections.abc import Iterator, Sequence
@@ -71,11 +71,11 @@ def facts_of_bits(probe: Probe, arguments: Sequence[Any]) -> tuple[Fact, ...]:
 
 
 def facts_of_accuracy(record: Micrometer) -> Iterator[Fact]:
-    """Yield the measured accuracy of the exponential, and up to which length sums were right."""
+    """Yield the measured accuracy of weights, and up to which length sums were right."""
     ends = [abs(end) for interval in record.exponentials.values() for end in interval]
     if ends and np.isfinite(ends).all():
         scores = ", ".join(f"{-difference:.3g}" for difference in record.exponentials)
-        yield Fact("exponential", f"the relative error is at most {max(ends):.1e} (measured at the scores {scores})")
+        yield Fact("weights", f"relative errors of at most {max(ends):.1e}, measured at the scores {scores}")
     right = [each.length for each in record.sums if not each.wrong]
     if right and not any(each.wrong for each in record.sums):
         yield Fact("sums", f"sums over {max(right)} equal scores are within their error limits")

@@ -66,7 +66,7 @@ def coarse(q, k, v, mask=None, error=0.001):
 
 def test_a_coarse_exponential_is_told():
     (first, *_) = sentences(of(SDPA, rounded(coarse, "f4"), "float32"))
-    assert first == "The exponential of −1 has a relative error between 0.001 and 0.001."
+    assert first == "The weight of the score −1, divided by that of 0, has a relative error between 0.001 and 0.001."
 
 
 def rows(scores, mask=None, dtype=np.float32, late=False):
