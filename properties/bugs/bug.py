@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from oracles import Conventions
 from oracles.ball import Array
 from properties.bugs.reference import operations, users_of
 
@@ -46,6 +47,7 @@ class Bug:
     `requires` says what a harness must do in addition to calling the mutant on arrays. `public` marks the
     thirty bugs that the suite was tuned on. `promises` replaces the default promises of an
     implementation with the bug. `tiles` has makers of the same mutant for other sizes of a tile.
+    `only_under` has the conventions without which the mechanism has no meaning.
     """
 
     id: str
@@ -61,11 +63,16 @@ class Bug:
     public: bool = False
     promises: Mapping[str, Any] = field(default_factory=dict)
     tiles: Mapping[int, Callable[[], Mutant]] = field(default_factory=dict)
+    only_under: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def fresh(self) -> Callable[[], Mutant]:
         """The maker of mutants of the operation in which the bug was seen."""
         return self.mutants[self.operation]
+
+    def has_meaning(self, conventions: Conventions) -> bool:
+        """Return whether the bug is one under these conventions."""
+        return all(getattr(conventions, name) == value for name, value in self.only_under.items())
 
     @property
     def citation(self) -> str:

@@ -101,7 +101,7 @@ def gqa_mask_of_the_key_head(q: Array, k: Array, v: Array, mask: Mask = None) ->
     """The code indexes a mask for each query head by the key head."""
     heads = q.shape[-3]
     if mask is not None and mask.ndim > 2 and mask.shape[-3] == heads:
-        mask = mask[..., np.arange(heads) // (heads // k.shape[-3]), :, :]
+        mask = mask[..., right.key_heads(heads, k.shape[-3]), :, :]
     return right.grouped_query_attention(q, k, v, mask)
 
 

@@ -208,4 +208,5 @@ def sdpa_mask_scaled_with_the_scores(q: Array, k: Array, mask: Mask = None) -> A
     scores = right.scores_of(q, k)
     visible = right.visible_entries(mask, scores.shape)
     penalty = np.where(visible, 0.0, right.scaled(np.array(-1e4), q.shape[-1]))
-    return np.where(visible.any(-1, keepdims=True), right.hard_masked_softmax(scores + penalty), 0.0)
+    weights = right.hard_masked_softmax(scores + penalty)
+    return np.where(visible.any(-1, keepdims=True), weights, right.dead_weight(scores.shape[-1]))

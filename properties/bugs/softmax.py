@@ -163,7 +163,8 @@ def sdpa_maximum_shared_by_queries(scores: Array, visible: Any) -> Array:
 def softmax_blocked_at_minus_ten_thousand(scores: Array, mask: Mask = None) -> Array:
     """The code sets masked scores to −10000, and handles fully masked rows separately."""
     visible = right.visible_entries(mask, scores.shape)
-    return np.where(visible.any(-1, keepdims=True), right.hard_masked_softmax(np.where(visible, scores, -1e4)), 0.0)
+    filled = right.hard_masked_softmax(np.where(visible, scores, -1e4))
+    return np.where(visible.any(-1, keepdims=True), filled, right.dead_weight(scores.shape[-1]))
 
 
 @bug.in_step(
@@ -190,7 +191,8 @@ def softmax_blocked_at_minus_epsilon(scores: Array, mask: Mask = None) -> Array:
     """The code sets masked scores to −1e-9 instead of −1e9, and handles fully masked rows
     separately."""
     visible = right.visible_entries(mask, scores.shape)
-    return np.where(visible.any(-1, keepdims=True), right.hard_masked_softmax(np.where(visible, scores, -1e-9)), 0.0)
+    filled = right.hard_masked_softmax(np.where(visible, scores, -1e-9))
+    return np.where(visible.any(-1, keepdims=True), filled, right.dead_weight(scores.shape[-1]))
 
 
 @bug.in_step(

@@ -13,6 +13,7 @@ from oracles import Conventions
 from oracles.ball import Array
 from oracles.conventions import DEFAULT, ONNX
 from properties.bugs import CATALOGUE, Bug, reference
+from properties.bugs.declared import following
 from properties.bugs.reference import REFERENCE
 from properties.contract.cache_programs import parse
 from properties.contract.caches import held_of, require_refused
@@ -52,14 +53,14 @@ class PossibleCause:
 def possible_causes(called: list[Operation], implementation: Implementation) -> Iterator[PossibleCause]:
     """Yield what may be the cause of violations: every other value of every convention that matters
     to the operations called, every set of conventions that an ONNX version has, and every known bug
-    of these operations.
+    of these operations that has a meaning under the declared conventions.
 
     A bug is tried in all operations that have it, and in each alone, since a fix may have reached
     only some of them.
     """
     yield from _conventions(called, implementation)
     yield from _versions(called, implementation)
-    for bug in CATALOGUE.values():
+    for bug in _bugs(implementation):
         affected = tuple(operation.name for operation in called if operation.name in bug.mutants)
         for names in dict.fromkeys((affected, *((name,) for name in affected))) if affected else ():
             cause = _of_bug(bug, names, partial(_instances, bug, names))
@@ -67,10 +68,14 @@ def possible_causes(called: list[Operation], implementation: Implementation) -> 
             yield replace(cause, remembers=remembers, layout=layout)
 
 
-def of_other_tiles(called: list[Operation]) -> Iterator[PossibleCause]:
+def _bugs(implementation: Implementation) -> Iterator[Bug]:
+    return (bug for bug in CATALOGUE.values() if bug.has_meaning(implementation.resolved_conventions))
+
+
+def of_other_tiles(called: list[Operation], implementation: Implementation) -> Iterator[PossibleCause]:
     """Yield every known bug of the operations again, with each other tile size."""
     names = {operation.name for operation in called}
-    for bug in CATALOGUE.values():
+    for bug in _bugs(implementation):
         for size, make in bug.tiles.items() if bug.operation in names else ():
             cause = _of_bug(bug, (bug.operation,), partial(_made, bug.operation, make))
             yield replace(cause, mechanism=f"{bug.mechanism} The tile size is {size} here.")
@@ -175,7 +180,8 @@ def _played(operation: Operation, implementation: Implementation, window: Any, *
 
 def stand_in_for(cause: PossibleCause, implementation: Implementation, operation: str, *needs: str) -> Subject:
     """Return a subject for laws that behaves like the possible cause. It takes float64 arrays, has
-    the reference's other operations, and declares what the implementation under test declares.
+    the reference's other operations, and follows and declares what the implementation under test
+    declares.
     """
     own, conventions = cause.fresh(), implementation.resolved_conventions
     functions: _Functions = {
@@ -205,10 +211,11 @@ def stand_in_for(cause: PossibleCause, implementation: Implementation, operation
 def _stored(
     operation: Operation, function: Callable[..., Any], implementation: Implementation, *arguments: Any, **options: Any
 ) -> Any:
-    """The results of a function, float64 ones rounded to the implementation's format: they may be
-    arguments of another operation.
+    """The results of a function that follows the declared conventions, float64 ones rounded to the
+    implementation's format: they may be arguments of another operation.
     """
-    result, arithmetic = function(*arguments, **options), implementation.resolved_arithmetic
+    with following(implementation.resolved_conventions, operation.name):
+        result, arithmetic = function(*arguments, **options), implementation.resolved_arithmetic
     several = result if isinstance(result, tuple) and len(result) == len(operation.outputs) else (result,)
     stored = tuple(
         rounded(output, operation.stored(name, arithmetic, result=True))
