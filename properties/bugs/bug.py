@@ -19,6 +19,7 @@ __all__ = ["Bug", "Memory", "Mutant", "Register", "Requirement"]
 SDPA, GQA, CAUSAL = "scaled_dot_product_attention", "grouped_query_attention", "causal_attention"
 SDPA_VJP, SDPA_JVP = f"{SDPA}_vjp", f"{SDPA}_jvp"
 MULTI_HEAD = MHA, MHA_VJP, MHA_JVP = "multi_head_attention", "multi_head_attention_vjp", "multi_head_attention_jvp"
+OPTIONS = "attention", "attention_vjp", "attention_jvp"
 SOFTMAX, SOFTMAX_VJP, SINUSOID = "hard_masked_softmax", "hard_masked_softmax_vjp", "sinusoidal_positional_encoding"
 BACKWARD = (SDPA_VJP, MHA_VJP, SOFTMAX_VJP)
 

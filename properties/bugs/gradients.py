@@ -201,6 +201,23 @@ def vjp_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
     return dq, dk, dv
 
 
+@bug.in_step(
+    SDPA_VJP,
+    without=(MHA_VJP,),
+    law="columns of values are computed independently",
+    effect="If values are wider than keys, dq is wrong, while dk and dv are correct.",
+    repair="Take the width of values and cotangents from their own last axis.",
+    citations=("XunhaoLai/native-sparse-attention-triton#27",),
+)
+def vjp_queries_from_the_first_channels(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+    """For dq, the code reads the first d channels of v and of the cotangent, where d is the width of
+    the keys."""
+    d, p = q.shape[-1], right.attention_weights(q, k, mask)
+    term = right.row_term(p, grad_out @ right.transposed(v))
+    _, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
+    return gradients_of(q, k, v[..., :d], mask, grad_out[..., :d], p, term)[0], dk, dv
+
+
 def _with_factors(factors: Callable[[Array, Array, float], tuple[float, float]]) -> Mutant:
     """The backward, with dq and dk multiplied by factors of the queries, the values and √d."""
 

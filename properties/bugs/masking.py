@@ -395,3 +395,19 @@ def causal_attention_dropped_for_whole_tiles(q: Array, k: Array, v: Array) -> Ar
     return right.scaled_dot_product_attention(
         q, k, v, None if has_whole_tiles else right.causal_mask(q.shape[-2], k.shape[-2])
     )
+
+
+@bug.in_step(
+    "hard_masked_softmax",
+    seen=SDPA,
+    law=_DEAD,
+    effect=(
+        "A fully masked query attends to all keys by their scores, and a masked key gets weight if its score is "
+        "10000 above the visible scores."
+    ),
+    repair="Mask with −∞.",
+    origin="PaddlePaddle's attention on processors masks future keys this way",
+)
+def sdpa_ten_thousand_subtracted(scores: Array, mask: Mask = None) -> Array:
+    """The code adds −10000 to masked scores after it scales them."""
+    return right.hard_masked_softmax(np.where(right.visible_entries(mask, scores.shape), scores, scores - 1e4))

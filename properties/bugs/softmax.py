@@ -246,3 +246,17 @@ def softmax_remainder_not_divided(e: Array) -> Array:
     vector of 4 by the sum."""
     whole_vectors = e.shape[-1] // 4 * 4 if e.shape[-1] > 4 else e.shape[-1]
     return np.concatenate([right.normalized(e)[..., :whole_vectors], e[..., whole_vectors:]], -1)
+
+
+@bug.in_step(
+    "exponentials",
+    seen=SOFTMAX,
+    law="masked entries have weight exactly 0",
+    effect="Masked entries have a weight of e⁻⁶⁴, and a fully masked row has equal weights.",
+    repair="Do not clip the differences: exp returns 0 where they are low.",
+    origin="PaddlePaddle's softmax on processors clips this way",
+)
+def softmax_clipped_from_below(scores: Array, visible: Any, largest: Array) -> Array:
+    """The code raises differences from the largest score to at least −64, those of masked entries
+    too."""
+    return np.asarray(np.exp(np.maximum(np.where(visible, scores - largest, -np.inf), -64.0)))
