@@ -6,7 +6,7 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference as right
-from properties.bugs.bug import SDPA, SOFTMAX, Register
+from properties.bugs.bug import CAUSAL, SDPA, SOFTMAX, Register
 from properties.bugs.kernels import tiles
 from properties.bugs.reference import Mask
 
@@ -251,6 +251,7 @@ def softmax_remainder_not_divided(e: Array) -> Array:
 @bug.in_step(
     "exponentials",
     seen=SOFTMAX,
+    without=(CAUSAL,),
     law="masked entries have weight exactly 0",
     effect="Masked entries have a weight of e⁻⁶⁴, and a fully masked row has equal weights.",
     repair="Do not clip the differences: exp returns 0 where they are low.",
