@@ -64,23 +64,6 @@ def attention_offset_subtracted(n_q: int, n_k: int, offset: Any) -> Any:
 
 
 @bug.in_step(
-    "visible_keys",
-    seen=ATTENTION,
-    law="causal equals a window with no keys to the right",
-    effect="The first query sees nothing, and every other query misses the newest key.",
-    repair="Compare with ≤.",
-    origin="the code has < instead of ≤",
-)
-def attention_causal_without_itself(
-    shape: tuple[int, ...], causal: bool = False, window: Any = (None, None), **others: Any
-) -> Any:
-    """The causal mask compares with <, so a query does not see the key at the same position."""
-    left, right_side = window
-    nearest = right_side if not causal else -1 if right_side is None else min(right_side, -1)
-    return right.visible_keys(shape, window=(left, nearest), **others)
-
-
-@bug.in_step(
     "in_window",
     seen=ATTENTION,
     law="a window equals the mask of its band",

@@ -355,31 +355,29 @@ def causal_mask_of_numbers(n_q: int, n_k: int | None = None) -> Any:
 
 
 @bug.in_step(
-    "causal_mask",
+    "not_after",
     seen=CAUSAL,
     law="outputs do not depend on future keys and values",
     effect="Every token sees the next token: the training loss falls, and generation fails.",
     repair="Let query i see key j if j ≤ i.",
     origin="the diagonal argument of triu and tril is easily one too large",
 )
-def causal_attention_sees_one_ahead(n_q: int, n_k: int | None = None) -> Any:
+def causal_attention_sees_one_ahead(j: Any, p: Any) -> Any:
     """The causal mask shows one key too many."""
-    columns = n_q if n_k is None else n_k
-    return np.arange(columns) <= right.last_keys(n_q, columns) + 1
+    return j <= p + 1
 
 
 @bug.in_step(
-    "causal_mask",
+    "not_after",
     seen=CAUSAL,
     law="causal attention equals attention with a causal mask",
     effect="No token sees itself, and the first token sees nothing.",
     repair="Let query i see key j if j ≤ i.",
     origin="the code compares with < instead of ≤",
 )
-def causal_attention_without_itself(n_q: int, n_k: int | None = None) -> Any:
-    """The causal mask shows one key too few."""
-    columns = n_q if n_k is None else n_k
-    return np.arange(columns) < right.last_keys(n_q, columns)
+def causal_attention_without_itself(j: Any, p: Any) -> Any:
+    """The causal mask compares with <, so a query does not see the key at the same position."""
+    return j < p
 
 
 @bug.in_operation(

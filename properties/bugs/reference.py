@@ -27,6 +27,7 @@ from properties.bugs.reference_attention import (
     first_position,
     key_heads,
     merge_attention,
+    not_after,
     responding,
     scaled,
     transposed,
@@ -228,7 +229,7 @@ def last_keys(n_q: int, n_k: int) -> Any:
 def causal_mask(n_q: int, n_k: int | None = None) -> Any:
     """True where key j is not after query i."""
     columns = n_q if n_k is None else n_k
-    return np.arange(columns) <= last_keys(n_q, columns)
+    return not_after(np.arange(columns), last_keys(n_q, columns))
 
 
 def padding_mask(lengths: Any, max_len: int) -> Any:

@@ -33,6 +33,7 @@ __all__ = [
     "logit_gradient",
     "merge_attention",
     "merge_weights",
+    "not_after",
     "options_of",
     "query_positions",
     "responding",
@@ -106,6 +107,11 @@ def in_window(p: Any, j: Any, left: int | None, right: int | None) -> Any:
     return (j >= (-np.inf if left is None else p - left)) & (j <= (np.inf if right is None else p + right))
 
 
+def not_after(j: Any, p: Any) -> Any:
+    """True if key j is not after position p: the keys that causality shows."""
+    return j <= p
+
+
 def together(mask: Any) -> tuple[Any, bool]:
     """Return the mask and the causal flag that apply where both are given."""
     return {"mask_wins": (mask, False), "causal_wins": (None, True)}.get(declared().causal_with_mask, (mask, True))
@@ -126,7 +132,7 @@ def visible_keys(
         mask, causal = together(mask)
     p, j = query_positions(shape[-2], shape[-1], offset), np.arange(shape[-1])
     visible = in_window(p, j, *window) & (True if mask is None else mask) & (True if bias is None else bias > -np.inf)
-    return np.broadcast_to(visible & (j <= p) if causal else visible, shape)
+    return np.broadcast_to(visible & not_after(j, p) if causal else visible, shape)
 
 
 # -- Weights ---------------------------------------------------------------------------------------

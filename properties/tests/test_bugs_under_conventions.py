@@ -111,17 +111,19 @@ def rows():
                 yield bug.id, library
 
 
-def causes(bug, conventions):
-    """The causes of what the bug's own law, and agreement, find wrong in its operation."""
-    implementation = MUTANTS[bug.id].implementation(conventions)
-    laws = [law for law in LAWS if law.operation == bug.operation and (law.agreement or law.name == bug.law)]
-    outcomes = examine(laws, implementation, 20, 0)
-    return causes_of(implementation, [o.violation for o in outcomes if o.violation], shrinks=False)
+def causes(bug, implementation, operations):
+    """The causes of what the bug's own law, and agreement, find wrong in some operations."""
+    laws = [law for law in LAWS if law.agreement or law.name == bug.law]
+    found = []
+    for name in operations:
+        found += examine([law for law in laws if law.operation == name], implementation, 20, 0)
+    return causes_of(implementation, [o.violation for o in found if o.violation], shrinks=False)
 
 
 def check_named(name, library):
     """The bug is named, alone or beside others that the calls do not tell from it."""
-    found = causes(CATALOGUE[name], Conventions(**LIBRARIES[library]))
+    bug = CATALOGUE[name]
+    found = causes(bug, MUTANTS[name].implementation(Conventions(**LIBRARIES[library])), [bug.operation])
     if found:
         assert any(name in [each.id for each in cause.diagnosis if not each.hint] for cause in found), found
     else:
@@ -140,3 +142,34 @@ def test_a_known_bug_is_named_under_the_conventions_of_a_library(name, library):
 @pytest.mark.parametrize(("name", "library"), [row for row in ROWS if row not in ROWS[::60]])
 def test_each_known_bug_is_named_under_the_conventions_of_each_library(name, library):
     check_named(name, library)
+
+
+def check_one_cause(name, library):
+    """All that one wrong comparison breaks, in each operation that makes it, has one cause, the bug."""
+    bug, conventions = CATALOGUE[name], Conventions(**LIBRARIES[library])
+    operations = [each for each in bug.mutants if not each.startswith("multi_head")]
+    functions = {each: under(conventions, each, bug.mutants[each]()) for each in operations}
+    implementation = Implementation(name, functions, features=FEATURES, conventions=conventions)
+    (cause,) = causes(bug, implementation, operations)
+    assert name in [each.id for each in cause.diagnosis]
+    assert len({law.partition("[")[2] for law in cause.laws}) > 1
+
+
+def test_one_wrong_comparison_is_one_cause_in_all_operations_that_make_it():
+    check_one_cause("causal-attention-without-itself", "FlashInfer")
+
+
+COMPARISONS = (
+    "causal-attention-without-itself",
+    "causal-attention-sees-one-ahead",
+    "attention-window-one-key-too-many",
+    "attention-window-bound-excluded",
+    "sdpa-one-query-ignores-the-mask",
+)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_each_wrong_comparison_is_one_cause_under_the_conventions_of_each_library(name, library):
+    check_one_cause(name, library)
