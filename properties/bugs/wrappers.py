@@ -155,6 +155,7 @@ def attention_window_starts_at_the_longest_past(
 @bug.in_step(
     "visible_keys",
     seen=ATTENTION,
+    without=("attention_jvp",),
     law="attention with options is within its error limit",
     promises={"conventions": Conventions(causal="bottom_right")},
     effect="With more queries than keys, early queries lose the last keys.",
