@@ -22,6 +22,7 @@ import numpy as np
 from oracles import Conventions
 from oracles.conventions import DEFAULT
 from properties.bugs import CATALOGUE, rotations
+from properties.bugs.declared import under
 from properties.contract.features import FEATURES
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
@@ -135,7 +136,8 @@ def bugs() -> Iterator[Planted]:
     """
     for bug in CATALOGUE.values():
         if "#" in bug.citation and (bug.operation in (*_TODAY, "rotary_tables") or bug in rotations.bug.bugs):
-            yield Planted(bug.id, bug.operation, bug.fresh(), bug.promises.get("conventions", DEFAULT))
+            promised = bug.promises.get("conventions", DEFAULT)
+            yield Planted(bug.id, bug.operation, under(promised, bug.operation, bug.fresh()), promised)
 
 
 def named(planted: Planted, seed: int) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from oracles import Conventions
 from oracles.ball import Array
 from properties.bugs.reference import operations, users_of
 
@@ -18,6 +19,7 @@ __all__ = ["Bug", "Memory", "Mutant", "Register", "Requirement"]
 SDPA, GQA, CAUSAL = "scaled_dot_product_attention", "grouped_query_attention", "causal_attention"
 SDPA_VJP, SDPA_JVP = f"{SDPA}_vjp", f"{SDPA}_jvp"
 MULTI_HEAD = MHA, MHA_VJP, MHA_JVP = "multi_head_attention", "multi_head_attention_vjp", "multi_head_attention_jvp"
+OPTIONS = "attention", "attention_vjp", "attention_jvp"
 SOFTMAX, SOFTMAX_VJP, SINUSOID = "hard_masked_softmax", "hard_masked_softmax_vjp", "sinusoidal_positional_encoding"
 BACKWARD = (SDPA_VJP, MHA_VJP, SOFTMAX_VJP)
 
@@ -47,6 +49,7 @@ class Bug:
     `requires` says what a test must do in addition to calling the mutant on arrays. `public` marks
     the thirty bugs on which the suite was tuned. `promises` replaces the default declarations of an
     implementation with the bug. `tiles` has makers of the same mutant for other sizes of a tile.
+    `only_under` has the conventions without which the mechanism has no meaning.
     """
 
     id: str
@@ -62,11 +65,16 @@ class Bug:
     public: bool = False
     promises: Mapping[str, Any] = field(default_factory=dict)
     tiles: Mapping[int, Callable[[], Mutant]] = field(default_factory=dict)
+    only_under: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def fresh(self) -> Callable[[], Mutant]:
         """The maker of mutants (functions with the bug) of the operation in which the bug was seen."""
         return self.mutants[self.operation]
+
+    def has_meaning(self, conventions: Conventions) -> bool:
+        """Return whether the bug is one under these conventions."""
+        return all(getattr(conventions, name) == value for name, value in self.only_under.items())
 
     @property
     def citation(self) -> str:

@@ -211,6 +211,21 @@ def sdpa_vjp_accumulates(
 
 @bug.in_operation(
     SDPA,
+    remembers=True,
+    law="attention is within its error limit",
+    effect="A later call with the same shapes attends to the keys and values of the first one.",
+    repair="Copy the arguments of each call to the buffers that the captured kernel reads.",
+    citations=("sgl-project/sglang#26019",),
+)
+def sdpa_replay_reads_captured_keys(memory: Memory, q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """The code captures a call for each combination of shapes, and a replay reads the captured keys
+    and values."""
+    k, v = memory.setdefault((q.shape, k.shape, v.shape), (k.copy(), v.copy()))
+    return right.scaled_dot_product_attention(q, k, v, mask)
+
+
+@bug.in_operation(
+    SDPA,
     law="a second call gives the same result",
     remembers=True,
     effect="The first call is correct; each later call of the same shape adds the earlier results.",

@@ -11,6 +11,7 @@ from oracles.ball import Array
 from properties.bugs import reference as right
 from properties.bugs import reference_positions as placed
 from properties.bugs.bug import CAUSAL, SDPA, SDPA_VJP, SINUSOID, Register
+from properties.bugs.kernels import with_dead_rows
 from properties.bugs.reference import Mask
 
 bug = Register()
@@ -30,9 +31,7 @@ def sdpa_filled_above_low_scores(q: Any, k: Any, v: Any, mask: Mask = None) -> A
     visible = right.visible_entries(mask, scores.shape)
     filled = np.where(visible, scores, -1e30)
     weights = np.exp(filled - filled.max(-1, keepdims=True, initial=-np.inf))
-    return np.where(visible.any(-1, keepdims=True), weights / weights.sum(-1, keepdims=True) @ v, 0.0).astype(
-        np.float32
-    )
+    return with_dead_rows(weights / weights.sum(-1, keepdims=True) @ v, mask, v).astype(np.float32)
 
 
 @bug.in_step(
@@ -126,8 +125,7 @@ def sdpa_without_queries_raises(q: Any, k: Any, v: Any, mask: Mask = None) -> An
 def sdpa_without_keys_is_zero(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Without keys the result is 0, an empty sum, although a fully masked row is NaN."""
     output = right.scaled_dot_product_attention(q, k, v, mask)
-    fully_masked = ~right.visible_entries(mask, (*q.shape[:-1], k.shape[-2])).any(-1, keepdims=True)
-    return np.where(fully_masked & (k.shape[-2] > 0), np.nan, output)
+    return output if k.shape[-2] else np.zeros(output.shape)
 
 
 @bug.in_operation(
@@ -159,7 +157,8 @@ def causal_early_queries_read_the_first_key(q: Array, k: Array, v: Array) -> Arr
 def causal_queries_past_the_last_key_begin_anew(q: Array, k: Array, v: Array) -> Array:
     """For a query past the last key, the code takes its position modulo the number of keys."""
     n_q, n_k = q.shape[-2], k.shape[-2]
-    visible = np.arange(n_k) <= (np.arange(n_q) % max(n_k, 1))[:, None]
+    last = right.last_keys(n_q, n_k)
+    visible = np.arange(n_k) <= np.where(last < n_k, last, last % max(n_k, 1))
     return right.scaled_dot_product_attention(q, k, v, visible)
 
 
@@ -184,7 +183,7 @@ def sdpa_nan_in_masked_keys_reaches_the_weights(q: Array, k: Array, v: Array, ma
         scores = right.scores_of(q, k) + np.where(visible, 0.0, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
         output = weights / weights.sum(-1, keepdims=True) @ _cleared(v, mask, shape)
-    return np.where(visible.any(-1, keepdims=True), output, 0.0)
+    return with_dead_rows(output, mask, v)
 
 
 @bug.in_operation(

@@ -43,6 +43,7 @@ def attention_window_one_key_too_many(p: Any, j: Any, left: int | None, right_si
     effect="Decoding and prefill differ by the oldest key.",
     repair="Show L + 1 keys for a bound of L.",
     citations=("lightseekorg/tokenspeed#578", "microsoft/unilm#1612"),
+    only_under={"window": "bound"},
 )
 def attention_window_one_key_short(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
     """The code reads a left bound as a count of keys, and a bound of 0 as no bound."""
@@ -57,26 +58,9 @@ def attention_window_one_key_short(p: Any, j: Any, left: int | None, right_side:
     repair="Add the offset: queries come after the cached keys.",
     origin="an offset may count the keys before the queries, or the queries before the keys",
 )
-def attention_offset_subtracted(n_q: int, offset: Any) -> Any:
+def attention_offset_subtracted(n_q: int, n_k: int, offset: Any) -> Any:
     """The code subtracts the offset from the positions of the queries."""
-    return right.query_positions(n_q, None if offset is None else -np.asarray(offset))
-
-
-@bug.in_step(
-    "visible_keys",
-    seen=ATTENTION,
-    law="causal equals a window with no keys to the right",
-    effect="The first query sees nothing, and every other query misses the newest key.",
-    repair="Compare with ≤.",
-    origin="the code has < instead of ≤",
-)
-def attention_causal_without_itself(
-    shape: tuple[int, ...], causal: bool = False, window: Any = (None, None), **others: Any
-) -> Any:
-    """The causal mask compares with <, so a query does not see the key at the same position."""
-    left, right_side = window
-    nearest = right_side if not causal else -1 if right_side is None else min(right_side, -1)
-    return right.visible_keys(shape, window=(left, nearest), **others)
+    return right.query_positions(n_q, n_k, None if offset is None else -np.asarray(offset))
 
 
 @bug.in_step(
@@ -89,7 +73,7 @@ def attention_causal_without_itself(
 )
 def attention_window_bound_excluded(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
     """The code compares the left bound with > instead of ≥."""
-    return right.in_window(p, j, left, right_side) & (True if left is None else j > p - left)
+    return right.in_window(p, j, None if left is None else left - 1, right_side)
 
 
 @bug.in_step(
@@ -140,9 +124,9 @@ def attention_window_ignores_the_offset(shape: tuple[int, ...], window: Any = (N
     repair="Add the offset to the rows.",
     origin="prefill has an offset of 0",
 )
-def attention_offset_ignored(n_q: int, offset: Any) -> Any:
+def attention_offset_ignored(n_q: int, n_k: int, offset: Any) -> Any:
     """The code counts queries from 0 and ignores the offset."""
-    return right.query_positions(n_q, None)
+    return right.query_positions(n_q, n_k, None)
 
 
 @bug.in_step(
@@ -154,9 +138,9 @@ def attention_offset_ignored(n_q: int, offset: Any) -> Any:
     repair="Add the offset in one place.",
     citations=("skyzh/tiny-llm#46",),
 )
-def attention_offset_added_twice(n_q: int, offset: Any) -> Any:
+def attention_offset_added_twice(n_q: int, n_k: int, offset: Any) -> Any:
     """The cache adds the offset, and attention adds it again."""
-    return right.query_positions(n_q, None if offset is None else 2 * np.asarray(offset))
+    return right.query_positions(n_q, n_k, None if offset is None else 2 * np.asarray(offset))
 
 
 @bug.in_step(
@@ -168,10 +152,10 @@ def attention_offset_added_twice(n_q: int, offset: Any) -> Any:
     repair="Use the offset of each batch element.",
     origin="tests of decoding have batches of one length",
 )
-def attention_offset_of_the_first_for_all(n_q: int, offset: Any) -> Any:
+def attention_offset_of_the_first_for_all(n_q: int, n_k: int, offset: Any) -> Any:
     """All batch elements use the offset of the first one."""
     return right.query_positions(
-        n_q, offset if offset is None or not np.ndim(offset) else np.full_like(offset, np.ravel(offset)[:1])
+        n_q, n_k, offset if offset is None or not np.ndim(offset) else np.full_like(offset, np.ravel(offset)[:1])
     )
 
 
@@ -513,6 +497,7 @@ def attention_lse_in_base_two(largest: Array, total: Array) -> Array:
     effect="Parts merge as at a temperature of 1.44.",
     repair="Convert only a binary log-sum-exp.",
     citations=("pytorch/pytorch#181645",),
+    only_under={"lse_base": "e"},
 )
 def attention_lse_converted_twice(largest: Array, total: Array) -> Array:
     """The code multiplies a natural log-sum-exp by ln 2, as if it were binary."""
@@ -633,6 +618,7 @@ def attention_scale_given_and_its_own(width: int, scale: float | None) -> float:
     effect="With long prefixes errors reach 0.1; parts of equal weight merge correctly.",
     repair="Take exponentials in the base of the log-sum-exps.",
     citations=("sgl-project/sglang#40903",),
+    only_under={"lse_base": "e"},
 )
 def merge_in_base_two(lse_a: Array, lse_b: Array) -> tuple[Array, Array, Array]:
     """The code takes exponentials in base 2 of natural log-sum-exps."""
@@ -665,8 +651,8 @@ def merge_of_two_empty_parts(out_a: Array, lse_a: Array, out_b: Array, lse_b: Ar
     """The code subtracts the larger log-sum-exp even if it is −∞."""
     largest = np.maximum(lse_a, lse_b)
     with np.errstate(all="ignore"):
-        a, b = np.exp(lse_a - largest), np.exp(lse_b - largest)
-        return (a[..., None] * out_a + b[..., None] * out_b) / (a + b)[..., None], np.asarray(largest + np.log(a + b))
+        a, b = right.exponential(lse_a - largest), right.exponential(lse_b - largest)
+        return (a[..., None] * out_a + b[..., None] * out_b) / (a + b)[..., None], largest + right.logarithm(a + b)
 
 
 @bug.in_operation(
@@ -679,10 +665,10 @@ def merge_of_two_empty_parts(out_a: Array, lse_a: Array, out_b: Array, lse_b: Ar
 def merge_without_the_largest(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> tuple[Array, Array]:
     """The code takes exponentials of the log-sum-exps without subtracting the larger one."""
     with np.errstate(all="ignore"):
-        a, b = np.exp(lse_a), np.exp(lse_b)
+        a, b = right.exponential(lse_a), right.exponential(lse_b)
         total = a + b
         output = (a[..., None] * out_a + b[..., None] * out_b) / np.where(total == 0, 1.0, total)[..., None]
-        return output, np.log(total)
+        return output, right.logarithm(total)
 
 
 # -- ALiBi -----------------------------------------------------------------------------------------
@@ -728,7 +714,7 @@ def alibi_slopes_of_half_the_heads(num_heads: int) -> Array:
 )
 def alibi_rewards_distance(n_q: int, n_k: int, offset: Any) -> Array:
     """The bias is slope·(p − j) instead of its negative."""
-    return np.asarray(right.query_positions(n_q, offset)[0] - np.arange(n_k), np.float64)
+    return np.asarray(right.query_positions(n_q, n_k, offset)[0] - np.arange(n_k), np.float64)
 
 
 @bug.in_step(

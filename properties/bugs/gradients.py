@@ -148,7 +148,9 @@ def vjp_row_terms_of_the_first_tile(weights: Array, grad_weights: Array) -> Arra
 def vjp_noncontiguous_dout(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """For Σ o·g, the code reads g in memory order."""
     p = right.attention_weights(q, k, mask)
-    return gradients_of(q, k, v, grad_out, p, right.row_term(p @ v, grad_out.ravel(order="K").reshape(grad_out.shape)))
+    return gradients_of(
+        q, k, v, mask, grad_out, p, right.row_term(p @ v, grad_out.ravel(order="K").reshape(grad_out.shape))
+    )
 
 
 @bug.in_operation(
@@ -163,9 +165,9 @@ def vjp_tail_rows_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
     """With more than 64 queries, the queries after the last full block of 64 add nothing to dk and
     dv."""
     kept = q.shape[-2] // 64 * 64 or q.shape[-2]
-    p = right.attention_weights(q, k, mask)
-    _, dk, dv = gradients_of(q[..., :kept, :], k, v, grad_out[..., :kept, :], p[..., :kept, :])
-    return gradients_of(q, k, v, grad_out, p)[0], dk, dv
+    p, visible = right.attention_weights(q, k, mask), right.visible_entries(mask, scores_shape(q, k))
+    _, dk, dv = gradients_of(q[..., :kept, :], k, v, visible[..., :kept, :], grad_out[..., :kept, :], p[..., :kept, :])
+    return gradients_of(q, k, v, mask, grad_out, p)[0], dk, dv
 
 
 @bug.in_operation(
@@ -178,7 +180,8 @@ def vjp_tail_rows_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
 def vjp_queries_overwritten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """Each tile of 32 keys overwrites the part of dq from earlier tiles."""
     p = right.attention_weights(q, k, mask)
-    ds = right.softmax_backward(p, grad_out @ right.transposed(v)) / math.sqrt(max(q.shape[-1], 1))
+    live = right.responding(p, right.visible_entries(mask, p.shape))
+    ds = right.softmax_backward(live, grad_out @ right.transposed(v)) / math.sqrt(max(q.shape[-1], 1))
     keys = list(tiles(k.shape[-2], 32))[-1]
     return ds[..., keys] @ k[..., keys, :], right.transposed(ds) @ q, right.transposed(p) @ grad_out
 
@@ -196,6 +199,23 @@ def vjp_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
     kept = k.shape[-2] // 32 * 32 or k.shape[-2]
     dk[..., kept:, :] = dv[..., kept:, :] = 0
     return dq, dk, dv
+
+
+@bug.in_step(
+    SDPA_VJP,
+    without=(MHA_VJP,),
+    law="columns of values are computed independently",
+    effect="If values are wider than keys, dq is wrong, while dk and dv are correct.",
+    repair="Take the width of values and cotangents from their own last axis.",
+    citations=("XunhaoLai/native-sparse-attention-triton#27",),
+)
+def vjp_queries_from_the_first_channels(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
+    """For dq, the code reads the first d channels of v and of the cotangent, where d is the width of
+    the keys."""
+    d, p = q.shape[-1], right.attention_weights(q, k, mask)
+    term = right.row_term(p, grad_out @ right.transposed(v))
+    _, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
+    return gradients_of(q, k, v[..., :d], mask, grad_out[..., :d], p, term)[0], dk, dv
 
 
 def _with_factors(factors: Callable[[Array, Array, float], tuple[float, float]]) -> Mutant:
@@ -304,7 +324,8 @@ def vjp_transpose_missing_when_square(q: Array, k: Array, v: Array, mask: Mask, 
     """With as many queries as keys, the code computes dk = dS q instead of dSᵀ q."""
     dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
     if q.shape[-2] == k.shape[-2]:
-        ds = right.softmax_backward(right.attention_weights(q, k, mask), grad_out @ right.transposed(v))
+        live = right.responding(right.attention_weights(q, k, mask), right.visible_entries(mask, scores_shape(q, k)))
+        ds = right.softmax_backward(live, grad_out @ right.transposed(v))
         dk = ds @ q / math.sqrt(max(q.shape[-1], 1))
     return dq, dk, dv
 
@@ -338,8 +359,9 @@ def vjp_mask_forgotten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array
     s = np.where(fully_masked, 0.0, masked(scores, mask))
     largest = s.max(-1, keepdims=True)
     with np.errstate(over="ignore", invalid="ignore"):
-        p = np.where(fully_masked, 0.0, np.exp(scores - largest) / np.exp(s - largest).sum(-1, keepdims=True))
-        return gradients_of(q, k, v, grad_out, p)
+        p = np.exp(scores - largest) / np.exp(s - largest).sum(-1, keepdims=True)
+        p = np.where(fully_masked, right.dead_weight(k.shape[-2]), p)
+        return gradients_of(q, k, v, mask, grad_out, p)
 
 
 @bug.in_step(
@@ -352,7 +374,7 @@ def vjp_mask_forgotten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array
 def vjp_causal_diagonal_off_by_one(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """Under a causal mask, the backward shows one key too many to each query."""
     if is_causal(mask, scores_shape(q, k)):
-        mask = np.arange(k.shape[-2]) <= np.arange(q.shape[-2])[:, None] + 1
+        mask = np.arange(k.shape[-2]) <= right.last_keys(q.shape[-2], k.shape[-2]) + 1
     return right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
 
 
@@ -368,7 +390,9 @@ def vjp_causal_diagonal_off_by_one(q: Array, k: Array, v: Array, mask: Mask, gra
 def vjp_dead_rows_uniform(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """In the backward, a fully masked row has equal weights."""
     fully_masked = dead_rows(mask, scores_shape(q, k))
-    return gradients_of(q, k, v, grad_out, np.where(fully_masked, 1 / k.shape[-2], right.attention_weights(q, k, mask)))
+    return gradients_of(
+        q, k, v, mask, grad_out, np.where(fully_masked, 1 / k.shape[-2], right.attention_weights(q, k, mask))
+    )
 
 
 @bug.in_step(
@@ -409,4 +433,4 @@ def vjp_odd_lane_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Arr
 def vjp_row_terms_in_single_precision(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """The code computes Σ o·g from an output that it saved in float32."""
     p = right.attention_weights(q, k, mask)
-    return gradients_of(q, k, v, grad_out, p, right.row_term((p @ v).astype(np.float32).astype(float), grad_out))
+    return gradients_of(q, k, v, mask, grad_out, p, right.row_term((p @ v).astype(np.float32).astype(float), grad_out))

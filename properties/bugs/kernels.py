@@ -9,7 +9,17 @@ from typing import Any, Literal
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs.reference import Mask, causal_mask, row_term, scaled, scores_of, transposed, visible_entries
+from properties.bugs.reference import (
+    Mask,
+    causal_mask,
+    dead_weight,
+    responding,
+    row_term,
+    scaled,
+    scores_of,
+    transposed,
+    visible_entries,
+)
 
 __all__ = [
     "OnlineAttention",
@@ -21,6 +31,7 @@ __all__ = [
     "rounded_to",
     "scores_shape",
     "tiles",
+    "with_dead_rows",
 ]
 
 
@@ -34,6 +45,12 @@ def dead_rows(mask: Mask, shape: tuple[int, ...]) -> Any:
     has length 1.
     """
     return ~visible_entries(mask, shape).any(-1, keepdims=True)
+
+
+def with_dead_rows(output: Array, mask: Mask, v: Array) -> Array:
+    """Return the output of attention, where fully masked rows follow their convention."""
+    fully_masked = dead_rows(mask, (*output.shape[:-1], v.shape[-2]))
+    return np.where(fully_masked, dead_weight(v.shape[-2]) * v.sum(-2, keepdims=True), output)
 
 
 def masked(scores: Array, mask: Mask) -> Array:
@@ -83,15 +100,16 @@ class OnlineAttention:
             total = total * (shrink if self.rescale_sum else 1.0) + e.sum(-1, keepdims=True)
             output = output * (shrink if self.rescale_output else 1.0) + e @ v[..., keys, :]
             largest = shift if self.dead == "taken for zero" else largest
-        return np.asarray(output / np.where(total == 0, 1.0, total))
+        return with_dead_rows(output / np.where(total == 0, 1.0, total), mask, v)
 
 
 def gradients_of(
-    q: Array, k: Array, v: Array, grad_out: Array, p: Array, term: Array | None = None
+    q: Array, k: Array, v: Array, mask: Mask, grad_out: Array, p: Array, term: Array | None = None
 ) -> tuple[Array, ...]:
     """Return dq, dk and dv for the weights p. `term` is the term of each row, by default Σ P·dP."""
     grad_weights = grad_out @ transposed(v)
-    ds = scaled(p * (grad_weights - (row_term(p, grad_weights) if term is None else term)), q.shape[-1])
+    live = responding(p, visible_entries(mask, p.shape))
+    ds = scaled(live * (grad_weights - (row_term(p, grad_weights) if term is None else term)), q.shape[-1])
     return ds @ k, transposed(ds) @ q, transposed(p) @ grad_out
 
 

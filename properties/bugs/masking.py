@@ -203,9 +203,8 @@ def vjp_fully_masked_nan(e: Array) -> Array:
 def sdpa_dead_rows_only_when_all_are(scores: Array, mask: Mask = None) -> Array:
     """The code returns zeros for fully masked rows only if all rows are fully masked."""
     fully_masked = dead_rows(mask, scores.shape)
-    return np.where(
-        fully_masked & ~fully_masked.all(), 1 / max(scores.shape[-1], 1), right.hard_masked_softmax(scores, mask)
-    )
+    weights = right.hard_masked_softmax(scores, mask)
+    return np.where(fully_masked & ~fully_masked.all(), 1 / max(scores.shape[-1], 1), weights)
 
 
 @bug.in_step(
@@ -251,7 +250,9 @@ def causal_group_of_four(n_q: int, n_k: int | None = None) -> Any:
     of four rows."""
     if n_q < 64 or n_q % 4:
         return right.causal_mask(n_q, n_k)
-    return np.arange(n_q if n_k is None else n_k) <= np.arange(n_q)[:, None] // 4 * 4 + 3
+    columns = n_q if n_k is None else n_k
+    first, last = right.last_keys(n_q, columns)[0], right.last_keys(n_q, columns)
+    return np.arange(columns) <= first + (last - first) // 4 * 4 + 3
 
 
 @bug.in_step(
@@ -284,7 +285,8 @@ def causal_top_left_vs_bottom_right(n_q: int, n_k: int | None = None) -> Any:
 )
 def causal_wide_off_by_one(n_q: int, n_k: int | None = None) -> Any:
     """With more keys than queries, the diagonal is one place too far to the right."""
-    return np.tri(n_q, n_q if n_k is None else n_k, int(n_k is not None and n_k > n_q), dtype=bool)
+    columns = n_q if n_k is None else n_k
+    return np.arange(columns) <= right.last_keys(n_q, columns) + (columns > n_q)
 
 
 @bug.in_step(
@@ -309,7 +311,9 @@ def causal_tall_rows_dead(n_q: int, n_k: int | None = None) -> Any:
 )
 def causal_buffer_of_256(n_q: int, n_k: int | None = None) -> Any:
     """The mask comes from a buffer of 256 rows, and later rows repeat the last one."""
-    return np.arange(n_q if n_k is None else n_k) <= np.minimum(np.arange(n_q), 255)[:, None]
+    columns = n_q if n_k is None else n_k
+    last = right.last_keys(n_q, columns)
+    return np.arange(columns) <= np.minimum(last, last[:1] + 255)
 
 
 @bug.in_operation(
@@ -321,7 +325,8 @@ def causal_buffer_of_256(n_q: int, n_k: int | None = None) -> Any:
 )
 def causal_positions_in_a_byte(n_q: int, n_k: int | None = None) -> Any:
     """The code stores positions in 8 bits, which wrap around at 256."""
-    return np.arange(n_q if n_k is None else n_k).astype(np.uint8) <= np.arange(n_q).astype(np.uint8)[:, None]
+    columns = n_q if n_k is None else n_k
+    return np.arange(columns).astype(np.uint8) <= right.last_keys(n_q, columns).astype(np.uint8)
 
 
 @bug.in_operation(
@@ -350,29 +355,29 @@ def causal_mask_of_numbers(n_q: int, n_k: int | None = None) -> Any:
 
 
 @bug.in_step(
-    "causal_mask",
+    "not_after",
     seen=CAUSAL,
     law="outputs do not depend on future keys and values",
     effect="Every token sees the next token: the training loss falls, and generation fails.",
     repair="Let query i see key j if j ≤ i.",
     origin="the diagonal argument of triu and tril is easily one too large",
 )
-def causal_attention_sees_one_ahead(n_q: int, n_k: int | None = None) -> Any:
+def causal_attention_sees_one_ahead(j: Any, p: Any) -> Any:
     """The causal mask shows one key too many."""
-    return np.tri(n_q, n_k, 1, dtype=bool)
+    return j <= p + 1
 
 
 @bug.in_step(
-    "causal_mask",
+    "not_after",
     seen=CAUSAL,
     law="causal attention equals attention with a causal mask",
     effect="No token sees itself, and the first token sees nothing.",
     repair="Let query i see key j if j ≤ i.",
     origin="the code compares with < instead of ≤",
 )
-def causal_attention_without_itself(n_q: int, n_k: int | None = None) -> Any:
-    """The causal mask shows one key too few."""
-    return np.tri(n_q, n_k, -1, dtype=bool)
+def causal_attention_without_itself(j: Any, p: Any) -> Any:
+    """The causal mask compares with <, so a query does not see the key at the same position."""
+    return j < p
 
 
 @bug.in_operation(
@@ -388,3 +393,19 @@ def causal_attention_dropped_for_whole_tiles(q: Array, k: Array, v: Array) -> Ar
     return right.scaled_dot_product_attention(
         q, k, v, None if has_whole_tiles else right.causal_mask(q.shape[-2], k.shape[-2])
     )
+
+
+@bug.in_step(
+    "hard_masked_softmax",
+    seen=SDPA,
+    law=_DEAD,
+    effect=(
+        "A fully masked query attends to all keys by their scores, and a masked key gets weight if its score is "
+        "10000 above the visible scores."
+    ),
+    repair="Mask with −∞.",
+    origin="PaddlePaddle's attention on processors masks future keys this way",
+)
+def sdpa_ten_thousand_subtracted(scores: Array, mask: Mask = None) -> Array:
+    """The code adds −10000 to masked scores after it scales them."""
+    return right.hard_masked_softmax(np.where(right.visible_entries(mask, scores.shape), scores, scores - 1e4))

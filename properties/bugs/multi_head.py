@@ -101,7 +101,7 @@ def gqa_mask_of_the_key_head(q: Array, k: Array, v: Array, mask: Mask = None) ->
     """The code indexes a mask for each query head by the key head."""
     heads = q.shape[-3]
     if mask is not None and mask.ndim > 2 and mask.shape[-3] == heads:
-        mask = mask[..., np.arange(heads) // (heads // k.shape[-3]), :, :]
+        mask = mask[..., right.key_heads(heads, k.shape[-3]), :, :]
     return right.grouped_query_attention(q, k, v, mask)
 
 
@@ -131,6 +131,30 @@ def gqa_packed_rows_masked_by_division(q: Array, k: Array, v: Array, mask: Mask 
 def gqa_one_key_head_ignores_the_mask(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """If one key head serves several query heads, the code ignores the mask."""
     return right.grouped_query_attention(q, k, v, None if k.shape[-3] == 1 < q.shape[-3] else mask)
+
+
+def computed_heads(heads: int, groups: int, block: int = 4) -> Any:
+    """True for each query head that a program computes, if each program has a block of heads of one
+    group, but its number is split by the size of a group instead of the number of its blocks.
+    """
+    group = heads // groups
+    group_of, block_of = np.divmod(np.arange(groups * -(-group // block)), group)
+    number = np.arange(heads)
+    return ((number[:, None] // group == group_of) & (number[:, None] % group // block == block_of)).any(1)
+
+
+@bug.in_operation(
+    GQA,
+    law="grouped-query attention is within its error limit",
+    effect="Heads of the second group and of later groups are zeros.",
+    repair="Split the program's number by the number of blocks of a group.",
+    citations=("flagos-ai/FlagGems#3759",),
+)
+def gqa_programs_split_by_the_group_size(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """A program computes up to 4 heads of one group, but the code splits its number by the size of a
+    group, so it does not write the heads of later groups."""
+    written = computed_heads(q.shape[-3], k.shape[-3])[:, None, None]
+    return np.where(written, right.grouped_query_attention(q, k, v, mask), 0.0)
 
 
 @bug.in_step(

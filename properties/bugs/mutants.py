@@ -1,10 +1,13 @@
 """Lists the mutants: each known bug in each of its operations, as an implementation to test."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from oracles import Conventions
+from oracles.conventions import DEFAULT
 from properties.bugs import CATALOGUE
 from properties.bugs.bug import Bug
+from properties.bugs.declared import under
 from properties.bugs.equivalent import EQUIVALENT
 from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
@@ -25,13 +28,17 @@ class Mutant:
         """The id of the bug. The operation follows if the bug was seen in another one."""
         return self.bug.id if self.operation == self.bug.operation else f"{self.bug.id}[{self.operation}]"
 
-    def implementation(self) -> Implementation:
-        """Return a new implementation with the bug. A bug with its own declarations offers only
-        this operation. Otherwise the other operations are the reference's.
+    def implementation(self, conventions: Conventions = DEFAULT) -> Implementation:
+        """Return a new implementation with the bug, which follows and declares these conventions. With
+        promises of the bug, it offers only this operation; otherwise the reference has the other
+        operations.
         """
         others = {} if self.bug.promises else REFERENCE
-        mutant = {**others, self.operation: self.bug.mutants[self.operation]()}
-        return Implementation(self.id, mutant, **{"features": FEATURES, **self.bug.promises})
+        functions = {**others, self.operation: self.bug.mutants[self.operation]()}
+        promises = {"features": FEATURES, "conventions": conventions, **self.bug.promises}
+        mutant = Implementation(self.id, functions, **promises)
+        own = {name: under(mutant.resolved_conventions, name, function) for name, function in functions.items()}
+        return replace(mutant, operations=own, caches=mutant.caches)
 
 
 def _mutants(bugs: Iterable[Bug]) -> dict[str, Mutant]:

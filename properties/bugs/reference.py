@@ -1,8 +1,8 @@
-"""The reference: every operation in NumPy, short, batched, in float64, in named steps that
-operations share.
+"""Every operation in NumPy: short, batched, in float64, in named steps that operations share.
 
-A mutant (code with a known bug) changes one step in every operation that contains the step:
-`operations(scores_of=…)` returns the operations with another step `scores_of`.
+A mutant changes one step in every operation that takes the step: `operations(scores_of=…)` returns
+the operations with another step `scores_of`. All steps follow the conventions that are declared, see
+`properties.bugs.declared`.
 
 The reference proves no bound of its errors. It is an implementation like any other, and the
 verifier tests it.
@@ -22,8 +22,14 @@ from properties.bugs.reference_attention import (
     attention,
     attention_jvp,
     attention_vjp,
+    averages,
+    dead_weight,
+    first_position,
     key_heads,
     merge_attention,
+    not_after,
+    responding,
+    scaled,
     transposed,
 )
 from properties.bugs.reference_caches import Buffered, Cached
@@ -44,17 +50,22 @@ from properties.bugs.reference_positions import (
     table_lookup,
 )
 
-__all__ = ["REFERENCE", "Mask", "key_heads", "operations", "transposed", "users_of"]
+__all__ = [
+    "REFERENCE",
+    "Mask",
+    "dead_weight",
+    "key_heads",
+    "operations",
+    "responding",
+    "scaled",
+    "transposed",
+    "users_of",
+]
 
 Mask = Any  # a bool array that broadcasts to the scores, or None
 
 
 # -- Attention -------------------------------------------------------------------------------------
-
-
-def scaled(products: Array, width: int) -> Array:
-    """Return the products divided by √width; a width of 0 divides by 1."""
-    return np.asarray(products / np.sqrt(max(width, 1)))
 
 
 def scores_of(q: Array, k: Array) -> Array:
@@ -81,14 +92,14 @@ def exponentials(scores: Array, visible: Any, largest: Array) -> Array:
 
 
 def normalized(e: Array) -> Array:
-    """Return each row divided by its sum. A row with the sum 0 is returned unchanged."""
+    """Return each row divided by its sum; a row with the sum 0 is fully masked."""
     total = e.sum(-1, keepdims=True)
-    return np.asarray(e / np.where(total == 0, 1.0, total))
+    return np.where(total == 0, dead_weight(e.shape[-1]), e / np.where(total == 0, 1.0, total))
 
 
 def hard_masked_softmax(scores: Array, mask: Mask = None) -> Array:
-    """Return the softmax over the visible entries of each row. Masked entries and fully masked rows
-    are 0.
+    """Return the softmax over the visible entries of each row; masked entries are 0, and fully masked
+    rows follow their convention.
     """
     visible = visible_entries(mask, scores.shape)
     return normalized(exponentials(scores, visible, largest_of(scores, visible)))
@@ -106,7 +117,8 @@ def softmax_backward(weights: Array, grad_weights: Array) -> Array:
 
 def hard_masked_softmax_vjp(scores: Array, mask: Mask, grad_weights: Array) -> Array:
     """Return the gradient of Σ grad_weights ⊙ weights with respect to the scores."""
-    return softmax_backward(hard_masked_softmax(scores, mask), grad_weights)
+    live = responding(hard_masked_softmax(scores, mask), visible_entries(mask, scores.shape))
+    return softmax_backward(live, grad_weights)
 
 
 def attention_weights(q: Array, k: Array, mask: Mask = None) -> Array:
@@ -116,13 +128,14 @@ def attention_weights(q: Array, k: Array, mask: Mask = None) -> Array:
 
 def scaled_dot_product_attention(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """Return attention's output: the weights times the values."""
-    return attention_weights(q, k, mask) @ v
+    return averages(attention_weights(q, k, mask), v)
 
 
 def scaled_dot_product_attention_vjp(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> tuple[Array, ...]:
     """Return the gradients of Σ grad_out ⊙ out with respect to q, k and v."""
     p = attention_weights(q, k, mask)
-    ds = scaled(softmax_backward(p, grad_out @ transposed(v)), q.shape[-1])
+    live = responding(p, visible_entries(mask, p.shape))
+    ds = scaled(softmax_backward(live, grad_out @ transposed(v)), q.shape[-1])
     return ds @ k, transposed(ds) @ q, transposed(p) @ grad_out
 
 
@@ -136,7 +149,8 @@ def scaled_dot_product_attention_jvp(
 ) -> Array:
     """Return the derivative of the output in the direction (dq, dk, dv)."""
     p = attention_weights(q, k, mask)
-    return softmax_backward(p, scores_tangent(q, k, dq, dk)) @ v + p @ dv
+    live = responding(p, visible_entries(mask, p.shape))
+    return softmax_backward(live, scores_tangent(q, k, dq, dk)) @ v + averages(p, dv)
 
 
 def grouped_query_attention(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
@@ -213,9 +227,15 @@ def multi_head_attention_jvp(
 # -- Masks -----------------------------------------------------------------------------------------
 
 
+def last_keys(n_q: int, n_k: int) -> Any:
+    """Return the last key that causality shows to each query, as a column."""
+    return first_position(n_q, n_k) + np.arange(n_q)[:, None]
+
+
 def causal_mask(n_q: int, n_k: int | None = None) -> Any:
     """Return a mask that is True where key j is not after query i."""
-    return np.arange(n_q if n_k is None else n_k) <= np.arange(n_q)[:, None]
+    columns = n_q if n_k is None else n_k
+    return not_after(np.arange(columns), last_keys(n_q, columns))
 
 
 def padding_mask(lengths: Any, max_len: int) -> Any:

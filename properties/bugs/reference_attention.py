@@ -1,7 +1,7 @@
-"""A part of the reference, in NumPy: attention with its options, its derivatives, merging and
-ALiBi.
+"""Attention with its options, its derivatives, merging and ALiBi in NumPy: a part of the reference.
+It follows the conventions that are declared, see `properties.bugs.declared`.
 
-The module `properties.bugs.reference` has the other operations and explains steps.
+`properties.bugs.reference` has the other operations and explains steps.
 """
 
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
+from properties.bugs.declared import declared
 
 __all__ = [
     "alibi_bias",
@@ -17,18 +18,27 @@ __all__ = [
     "attention",
     "attention_jvp",
     "attention_vjp",
+    "averages",
     "bias_gradient",
     "biased",
+    "dead_weight",
+    "exponential",
+    "first_position",
     "group_sums",
+    "in_lse_base",
     "in_window",
     "key_heads",
     "log_of_sum",
+    "logarithm",
     "logit_gradient",
     "merge_attention",
     "merge_weights",
+    "not_after",
     "options_of",
     "query_positions",
+    "responding",
     "scale_of",
+    "scaled",
     "shared",
     "sink_gradient",
     "sinks_of",
@@ -46,23 +56,65 @@ def transposed(x: Array) -> Array:
 
 
 def key_heads(heads: int, groups: int) -> Any:
-    """Return the key head of each query head: h // (heads / groups)."""
+    """Return the key head of each query head: h // (heads / groups), or h mod groups."""
+    if declared().kv_heads == "tile":
+        return np.arange(heads) % groups
     return np.repeat(np.arange(groups), heads // groups)
+
+
+# -- Fully masked rows -----------------------------------------------------------------------------
+
+
+def dead_weight(n_k: int) -> float:
+    """Return the weight of each of n_k keys in a fully masked row."""
+    return {"zero": 0.0, "nan": np.nan, "uniform": 1 / max(n_k, 1)}[declared().dead_rows]
+
+
+def averages(w: Array, v: Array, dead: Any = True) -> Array:
+    """Return the weights times the values. Without keys, `dead` says which rows are fully masked."""
+    if v.shape[-2]:
+        return w @ v
+    return np.where(dead, 0.0 * dead_weight(0), np.zeros((*w.shape[:-1], v.shape[-1])))
+
+
+def responding(weights: Array, visible: Any) -> Array:
+    """Return the weights with 0 in fully masked rows whose weights do not depend on the scores."""
+    if declared().dead_rows == "zero" or declared().dead_rows_flow:
+        return weights
+    return np.where(visible.any(-1, keepdims=True), weights, 0.0)
 
 
 # -- Visible keys ----------------------------------------------------------------------------------
 
 
-def query_positions(n_q: int, offset: Any) -> Any:
+def first_position(n_q: int, n_k: int) -> int:
+    """Return the position of the first query among the keys where no offset is given."""
+    return n_k - n_q if declared().causal == "bottom_right" else 0
+
+
+def query_positions(n_q: int, n_k: int, offset: Any) -> Any:
     """Return the position of each query among the keys, for each batch element."""
-    return np.asarray(0 if offset is None else offset)[..., None, None, None] + np.arange(n_q)[:, None]
+    first = first_position(n_q, n_k) if offset is None else offset
+    return np.asarray(first)[..., None, None, None] + np.arange(n_q)[:, None]
 
 
 def in_window(p: Any, j: Any, left: int | None, right: int | None) -> Any:
-    """Return True if key j is at most `left` places before position p and at most `right` places
-    after it.
+    """True if key j is at most `left` before position p and at most `right` after it. A left side
+    that counts keys includes the key at p.
     """
+    if left is not None and declared().window == "count":
+        left -= 1
     return (j >= (-np.inf if left is None else p - left)) & (j <= (np.inf if right is None else p + right))
+
+
+def not_after(j: Any, p: Any) -> Any:
+    """True if key j is not after position p: the keys that causality shows."""
+    return j <= p
+
+
+def together(mask: Any) -> tuple[Any, bool]:
+    """Return the mask and the causal flag that apply where both are given."""
+    return {"mask_wins": (mask, False), "causal_wins": (None, True)}.get(declared().causal_with_mask, (mask, True))
 
 
 def visible_keys(
@@ -76,17 +128,26 @@ def visible_keys(
     """Return True for each key that a query sees. The mask, causality, the window, and a bias above
     −∞ must all allow it.
     """
-    p, j = query_positions(shape[-2], offset), np.arange(shape[-1])
+    if mask is not None and causal:
+        mask, causal = together(mask)
+    p, j = query_positions(shape[-2], shape[-1], offset), np.arange(shape[-1])
     visible = in_window(p, j, *window) & (True if mask is None else mask) & (True if bias is None else bias > -np.inf)
-    return np.broadcast_to(visible & (j <= p) if causal else visible, shape)
+    return np.broadcast_to(visible & not_after(j, p) if causal else visible, shape)
 
 
 # -- Weights ---------------------------------------------------------------------------------------
 
 
+def scaled(products: Array, width: int) -> Array:
+    """Return the products divided by √width; a width of 0 divides by 1."""
+    return np.asarray(products / np.sqrt(max(width, 1)))
+
+
 def scale_of(width: int, scale: float | None) -> float:
-    """Return the given scale, or 1/√d without a given one."""
-    return float(1 / np.sqrt(max(width, 1))) if scale is None else scale
+    """Return the given scale, or the default: 1/√d, or 1."""
+    if scale is not None:
+        return scale
+    return float(scaled(np.ones(()), width)) if declared().scale_default == "rsqrt" else 1.0
 
 
 def softcapped(s: Array, softcap: float | None) -> Array:
@@ -124,14 +185,24 @@ def largest_logit(u: Array, may: Any, sink: Any) -> Array:
 
 
 def logarithm(x: Array) -> Array:
-    """Return log x without a warning; −∞ for 0."""
+    """log x in the base of log-sum-exps, without a warning; −∞ for 0."""
     with np.errstate(divide="ignore"):
-        return np.asarray(np.log(x))
+        return np.asarray(np.log2(x) if declared().lse_base == "2" else np.log(x))
+
+
+def exponential(x: Array) -> Array:
+    """The base of log-sum-exps to the power x: the inverse of `logarithm`."""
+    return np.asarray(np.exp2(x) if declared().lse_base == "2" else np.exp(x))
+
+
+def in_lse_base(x: Any) -> Any:
+    """Return a natural logarithm, or its derivative, in the base of log-sum-exps."""
+    return x / np.log(2) if declared().lse_base == "2" else x
 
 
 def log_of_sum(largest: Array, total: Array) -> Array:
     """Return the log-sum-exp of each row; −∞ for a row without visible keys and without a sink."""
-    return np.asarray((largest + logarithm(total))[..., 0])
+    return np.asarray((in_lse_base(largest) + logarithm(total))[..., 0])
 
 
 def options_of(q: Array, k: Array, scale: float | None = None, **options: Any) -> Any:
@@ -142,8 +213,8 @@ def options_of(q: Array, k: Array, scale: float | None = None, **options: Any) -
 def weights_of(
     q: Array, k: Array, scale: float, softcap: float | None = None, sink: Any = None, **visible: Any
 ) -> tuple[Array, ...]:
-    """Return the weights, the sink's weight, the log-sum-exp, and the scores. `visible` are the
-    options of `visible_keys`.
+    """Return the weights, those that depend on the scores, the sink's weight, the log-sum-exp, and
+    the scores. `visible` are the options of `visible_keys`.
     """
     s = scale * (q @ transposed(k.take(key_heads(q.shape[-3], k.shape[-3]), -3)))
     u, may = logits_of(s, softcap, visible.get("bias")), visible_keys(s.shape, **visible)
@@ -151,13 +222,14 @@ def weights_of(
     e, sink_weight = np.exp(np.where(may, u - largest, -np.inf)), sinks_of(sink, largest)
     total = e.sum(-1, keepdims=True) + sink_weight
     divisor = np.where(total == 0, 1.0, total)
-    return e / divisor, sink_weight / divisor, log_of_sum(largest, total), s
+    w = np.where(total == 0, dead_weight(s.shape[-1]), e / divisor)
+    return w, responding(w, may), sink_weight / divisor, log_of_sum(largest, total), s
 
 
 def attention(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
     """Return attention's output, the weights times the values, and the log-sum-exp."""
-    w, _, lse, _ = weights_of(q, k, **options_of(q, k, **options))
-    return w @ v.take(key_heads(q.shape[-3], k.shape[-3]), -3), lse
+    w, _, sink_weight, lse, _ = weights_of(q, k, **options_of(q, k, **options))
+    return averages(w, v.take(key_heads(q.shape[-3], k.shape[-3]), -3), sink_weight == 0), lse
 
 
 # -- Derivatives -----------------------------------------------------------------------------------
@@ -200,10 +272,11 @@ def attention_vjp(
     and the sinks.
     """
     heads, groups, options = key_heads(q.shape[-3], k.shape[-3]), k.shape[-3], options_of(q, k, **options)
-    w, sink_weight, _, s = weights_of(q, k, **options)
+    w, live, sink_weight, _, s = weights_of(q, k, **options)
     grad_weights = grad_out @ transposed(v.take(heads, -3))
-    delta, of_lse = (w * grad_weights).sum(-1, keepdims=True), np.zeros(()) if grad_lse is None else grad_lse[..., None]
-    du = logit_gradient(w, grad_weights, delta, of_lse)
+    delta = (w * grad_weights).sum(-1, keepdims=True)
+    of_lse = np.zeros(()) if grad_lse is None else in_lse_base(grad_lse[..., None])
+    du = logit_gradient(live, grad_weights, delta, of_lse)
     ds = options["scale"] * du * softcap_slope(s, options.get("softcap"))
     dk, dv = (group_sums(transposed(x) @ y, heads, groups) for x, y in ((ds, q), (w, grad_out)))
     bias, sink = options.get("bias"), options.get("sink")
@@ -226,11 +299,13 @@ def attention_jvp(
     dbias, dsink).
     """
     heads, options = key_heads(q.shape[-3], k.shape[-3]), options_of(q, k, **options)
-    w, sink_weight, _, s = weights_of(q, k, **options)
+    w, live, sink_weight, _, s = weights_of(q, k, **options)
     ds = options["scale"] * (dq @ transposed(k.take(heads, -3)) + q @ transposed(dk.take(heads, -3)))
     du = softcap_slope(s, options.get("softcap")) * ds + (0.0 if dbias is None else dbias)
-    dlse = (w * du).sum(-1, keepdims=True) + (0.0 if dsink is None else sink_weight * dsink[:, None, None])
-    return (w * (du - dlse)) @ v.take(heads, -3) + w @ dv.take(heads, -3), dlse[..., 0]
+    dlse = (live * du).sum(-1, keepdims=True) + (0.0 if dsink is None else sink_weight * dsink[:, None, None])
+    return (live * (du - dlse)) @ v.take(heads, -3) + averages(w, dv.take(heads, -3), sink_weight == 0), in_lse_base(
+        dlse[..., 0]
+    )
 
 
 # -- Parts, and ALiBi ------------------------------------------------------------------------------
@@ -242,7 +317,7 @@ def merge_weights(lse_a: Array, lse_b: Array) -> tuple[Array, Array, Array]:
     """
     largest = np.maximum(lse_a, lse_b)
     largest = np.where(np.isneginf(largest), 0.0, largest)
-    return largest, np.exp(lse_a - largest), np.exp(lse_b - largest)
+    return largest, exponential(lse_a - largest), exponential(lse_b - largest)
 
 
 def merge_attention(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> tuple[Array, Array]:
@@ -252,13 +327,17 @@ def merge_attention(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> t
     largest, a, b = merge_weights(lse_a, lse_b)
     weighted = (np.where(w[..., None] == 0, 0.0, w[..., None] * x) for w, x in ((a, out_a), (b, out_b)))
     total = a + b
-    return sum(weighted, np.zeros(())) / np.where(total == 0, 1.0, total)[..., None], largest + logarithm(total)
+    out = sum(weighted, np.zeros(())) / np.where(total == 0, 1.0, total)[..., None]
+    is_undefined = (total == 0)[..., None] & (declared().dead_rows == "nan")
+    return np.where(is_undefined, np.nan, out), largest + logarithm(total)
 
 
 def slope_exponents(num_heads: int) -> Array:
-    """Return the exponents 8h/m for h = 1 … m, where m is the largest power of two up to the number
-    of heads. The remaining heads get every second exponent for 2m heads.
+    """8h/m for h = 1 … m, with m the largest power of two up to the number of heads; then every
+    second exponent for 2m heads. With geometric slopes, m is the number of heads.
     """
+    if declared().alibi_slopes == "geometric":
+        return np.arange(1, num_heads + 1) * 8 / num_heads
     m = 1 << (num_heads.bit_length() - 1)
     return np.concatenate([np.arange(1, m + 1) * 8 / m, np.arange(1, 2 * (num_heads - m), 2) * 4 / m])
 
@@ -269,8 +348,9 @@ def alibi_slopes(num_heads: int) -> Array:
 
 
 def alibi_distances(n_q: int, n_k: int, offset: Any) -> Array:
-    """Return −|p − j| for each query position p and key position j."""
-    return np.asarray(-np.abs(query_positions(n_q, offset)[0] - np.arange(n_k)), np.float64)
+    """−|p − j|, or j if the bias is the slope times the position of the key."""
+    p, j = query_positions(n_q, n_k, offset)[0], np.arange(n_k)
+    return np.asarray(j + 0 * p if declared().alibi_reference == "key" else -np.abs(p - j), np.float64)
 
 
 def alibi_bias(num_heads: int, n_q: int, n_k: int, *, offset: Any = None) -> Array:

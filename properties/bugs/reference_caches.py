@@ -11,7 +11,9 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from oracles.ball import Array
-from properties.contract.caches import Decoder
+from properties.bugs.declared import declared
+from properties.bugs.reference_attention import log_of_sum, scale_of
+from properties.contract.caches import Decoder, left_bound
 
 __all__ = ["PAGE", "Buffered", "Cached", "Paged", "attended"]
 
@@ -21,14 +23,13 @@ PAGE = 4
 
 def attended(q: Array, k: Array, v: Array, may: Any) -> tuple[Array, Array]:
     """Return the output and the log-sum-exp of queries over their visible keys."""
-    u = np.where(may, q @ k.T / np.sqrt(max(q.shape[-1], 1)), -np.inf)
+    u = np.where(may, scale_of(q.shape[-1], None) * (q @ k.T), -np.inf)
     largest = u.max(-1, keepdims=True, initial=-np.inf)
     largest = np.where(np.isneginf(largest), 0.0, largest)
     e = np.exp(u - largest)
     total = e.sum(-1, keepdims=True)
     output = e @ np.where(may.any(0)[:, None], v, 0.0) / np.where(total == 0, 1.0, total)
-    with np.errstate(divide="ignore"):
-        return output, np.asarray((largest + np.log(total))[:, 0])
+    return output, log_of_sum(largest, total)
 
 
 class Buffered:
@@ -39,7 +40,7 @@ class Buffered:
     ring, rotates = True, False
 
     def __init__(self, d: int, d_v: int, window: int | None = None, capacity: int | None = None) -> None:
-        self.left, self.capacity = window, capacity
+        self.left, self.capacity = left_bound(window, declared()), capacity
         self.first = self.dropped = self.end = self.offset = 0
         self.prepare(d, d_v)
 

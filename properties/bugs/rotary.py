@@ -138,6 +138,19 @@ def apply_rotary_without_minus(x: Array) -> Array:
 
 
 @bug.in_step(
+    "rotated",
+    seen="rope",
+    law="rotation keeps the norm of each pair",
+    effect="The code reflects and stretches pairs instead of rotating them.",
+    repair="Add a·sin to the second channel.",
+    origin="one of the two lines of a rotation is copied from the other",
+)
+def rope_second_sign_wrong(x: Array) -> Array:
+    """The code subtracts in both channels of a pair (a, b): the second one is b·cos − a·sin."""
+    return -np.abs(right.rotated(np.ones(x.shape[-1]))) * right.rotated(x) * right.rotated(np.ones(x.shape[-1]))
+
+
+@bug.in_step(
     "apply_rotary",
     seen="rope",
     law="rotation keeps the norm of each pair",

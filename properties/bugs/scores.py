@@ -6,7 +6,7 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference as right
-from properties.bugs.bug import MULTI_HEAD, SDPA, SOFTMAX, Register
+from properties.bugs.bug import MULTI_HEAD, OPTIONS, SDPA, SOFTMAX, Register
 from properties.bugs.reference import Mask
 
 bug = Register()
@@ -67,7 +67,7 @@ def sdpa_scale_integer_root(products: Array, width: int) -> Array:
 @bug.in_step(
     "scaled",
     seen=SDPA,
-    without=MULTI_HEAD,
+    without=(*MULTI_HEAD, *OPTIONS),
     law="with head_dim 0 the output is the mean of the visible values",
     effect="Every output is NaN if queries and keys have no columns.",
     repair="Use a scale of 1 for width 0.",
@@ -208,4 +208,28 @@ def sdpa_mask_scaled_with_the_scores(q: Array, k: Array, mask: Mask = None) -> A
     scores = right.scores_of(q, k)
     visible = right.visible_entries(mask, scores.shape)
     penalty = np.where(visible, 0.0, right.scaled(np.array(-1e4), q.shape[-1]))
-    return np.where(visible.any(-1, keepdims=True), right.hard_masked_softmax(scores + penalty), 0.0)
+    weights = right.hard_masked_softmax(scores + penalty)
+    return np.where(visible.any(-1, keepdims=True), weights, right.dead_weight(scores.shape[-1]))
+
+
+def _padded_rows(x: Array) -> Array:
+    """The rows of each matrix, continued to a power of two of channels by what follows in memory: the
+    next row, and zeros after the last row.
+    """
+    (n, width), block = x.shape[-2:], 1 << max(x.shape[-1] - 1, 0).bit_length()
+    flat = np.pad(x.reshape(*x.shape[:-2], n * width), [(0, 0)] * (x.ndim - 2) + [(0, block)])
+    return flat[..., np.arange(n)[:, None] * width + np.arange(block)]
+
+
+@bug.in_step(
+    "scores_of",
+    seen=SDPA,
+    law="two blocks of keys merge by their sums of exponentials",
+    effect="Scores of widths that are not powers of two have products of other rows in them.",
+    repair="Mask the channels beyond the width when a tile is loaded.",
+    citations=("flagos-ai/FlagGems#951",),
+)
+def sdpa_width_padded_by_the_next_row(q: Array, k: Array) -> Array:
+    """The code loads a power of two of channels without a mask, so a row continues with the first
+    channels of the next row."""
+    return right.scaled(_padded_rows(q) @ right.transposed(_padded_rows(k)), q.shape[-1])

@@ -6,7 +6,7 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference as right
-from properties.bugs.bug import SDPA, SOFTMAX, Register
+from properties.bugs.bug import CAUSAL, SDPA, SOFTMAX, Register
 from properties.bugs.kernels import tiles
 from properties.bugs.reference import Mask
 
@@ -163,7 +163,8 @@ def sdpa_maximum_shared_by_queries(scores: Array, visible: Any) -> Array:
 def softmax_blocked_at_minus_ten_thousand(scores: Array, mask: Mask = None) -> Array:
     """The code sets masked scores to −10000 instead of −∞, except in fully masked rows."""
     visible = right.visible_entries(mask, scores.shape)
-    return np.where(visible.any(-1, keepdims=True), right.hard_masked_softmax(np.where(visible, scores, -1e4)), 0.0)
+    filled = right.hard_masked_softmax(np.where(visible, scores, -1e4))
+    return np.where(visible.any(-1, keepdims=True), filled, right.dead_weight(scores.shape[-1]))
 
 
 @bug.in_step(
@@ -189,7 +190,8 @@ def softmax_powers_of_two(scores: Array, visible: Any, largest: Array) -> Array:
 def softmax_blocked_at_minus_epsilon(scores: Array, mask: Mask = None) -> Array:
     """The code sets masked scores to −1e-9 instead of −1e9, except in fully masked rows."""
     visible = right.visible_entries(mask, scores.shape)
-    return np.where(visible.any(-1, keepdims=True), right.hard_masked_softmax(np.where(visible, scores, -1e-9)), 0.0)
+    filled = right.hard_masked_softmax(np.where(visible, scores, -1e-9))
+    return np.where(visible.any(-1, keepdims=True), filled, right.dead_weight(scores.shape[-1]))
 
 
 @bug.in_step(
@@ -243,3 +245,18 @@ def softmax_remainder_not_divided(e: Array) -> Array:
     vector of 4 by the sum."""
     whole_vectors = e.shape[-1] // 4 * 4 if e.shape[-1] > 4 else e.shape[-1]
     return np.concatenate([right.normalized(e)[..., :whole_vectors], e[..., whole_vectors:]], -1)
+
+
+@bug.in_step(
+    "exponentials",
+    seen=SOFTMAX,
+    without=(CAUSAL,),
+    law="masked entries have weight exactly 0",
+    effect="Masked entries have a weight of e⁻⁶⁴, and a fully masked row has equal weights.",
+    repair="Do not clip the differences: exp returns 0 where they are low.",
+    origin="PaddlePaddle's softmax on processors clips this way",
+)
+def softmax_clipped_from_below(scores: Array, visible: Any, largest: Array) -> Array:
+    """The code raises differences from the largest score to at least −64, those of masked entries
+    too."""
+    return np.asarray(np.exp(np.maximum(np.where(visible, scores - largest, -np.inf), -64.0)))

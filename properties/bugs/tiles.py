@@ -7,7 +7,7 @@ import numpy as np
 from oracles.ball import Array
 from properties.bugs import reference as right
 from properties.bugs.bug import SDPA, Register
-from properties.bugs.kernels import OnlineAttention, is_causal, masked, scores_shape, tiles
+from properties.bugs.kernels import OnlineAttention, is_causal, masked, scores_shape, tiles, with_dead_rows
 from properties.bugs.reference import Mask
 
 bug = Register()
@@ -58,7 +58,7 @@ def sdpa_first_tile_blocked_nan(q: Array, k: Array, v: Array, mask: Mask = None,
     """While all keys so far are masked, the code computes exp(−∞ − (−∞)); it handles fully masked
     rows separately."""
     output = OnlineAttention(width=tile, dead="not a number")(q, k, v, mask)
-    return np.where(right.visible_entries(mask, scores_shape(q, k)).any(-1, keepdims=True), output, 0.0)
+    return with_dead_rows(output, mask, v)
 
 
 @bug.in_operation(
@@ -181,7 +181,7 @@ def sdpa_split_keys_merged_without_maxima(q: Array, k: Array, v: Array, mask: Ma
         largest = s.max(-1, keepdims=True)
         e = np.exp(s - np.where(np.isneginf(largest), 0.0, largest))
         total, output = total + e.sum(-1, keepdims=True), output + e @ values
-    return output / np.where(total == 0, 1.0, total)
+    return with_dead_rows(output / np.where(total == 0, 1.0, total), mask, v)
 
 
 @bug.in_operation(
@@ -197,7 +197,7 @@ def sdpa_causal_diagonal_tile_full(q: Array, k: Array, v: Array, mask: Mask = No
     if not is_causal(mask, scores_shape(q, k)) or q.shape[-2] < 2 * tile:
         return right.scaled_dot_product_attention(q, k, v, mask)
     return right.scaled_dot_product_attention(
-        q, k, v, mask | (np.arange(k.shape[-2]) // tile == np.arange(q.shape[-2])[:, None] // tile)
+        q, k, v, mask | (np.arange(k.shape[-2]) // tile == right.last_keys(q.shape[-2], k.shape[-2]) // tile)
     )
 
 
@@ -213,7 +213,8 @@ def sdpa_causal_loop_ends_early(q: Array, k: Array, v: Array, mask: Mask = None,
     queries."""
     if not is_causal(mask, scores_shape(q, k)):
         return right.scaled_dot_product_attention(q, k, v, mask)
-    visible = np.arange(k.shape[-2]) < (np.arange(q.shape[-2]) // (2 * tile) * 2 * tile + tile)[:, None]
+    last = right.last_keys(q.shape[-2], k.shape[-2])
+    visible = np.arange(k.shape[-2]) < (last // (2 * tile) * 2 * tile + tile)
     return right.scaled_dot_product_attention(q, k, v, mask & visible)
 
 

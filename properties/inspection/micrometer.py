@@ -269,7 +269,8 @@ def _holds(interval: tuple[float, float], number: float) -> bool:
 def _of_exponentials(found: Micrometer) -> list[str]:
     """The sentences about exponentials that are not within their error limit."""
     return [
-        f"The weight of the score −{score:.4g}, divided by that of 0, has a relative error between {low:.2g} and {high:.2g}."
+        f"The weight of the score −{score:.4g}, divided by that of 0, has a relative error between {low:.2g} "
+        f"and {high:.2g}."
         for score, (low, high) in found.exponentials.items()
         if found.wrong[score] and not low <= 0 <= high and max(abs(low), abs(high)) < _LARGEST_ERROR
     ]

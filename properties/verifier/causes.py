@@ -133,7 +133,7 @@ def causes(implementation: Implementation, violations: Sequence[tuple[Law, Viola
     left = set(range(len(violations))) - follows
     exact = [one for cause in possible_causes(called, implementation) if (one := pool.explanation(cause))]
     if not _union(one.breaks for one in exact if one.fully) >= left:
-        exact += [one for cause in of_other_tiles(called) if (one := pool.explanation(cause))]
+        exact += [one for cause in of_other_tiles(called, implementation) if (one := pool.explanation(cause))]
     groups, bests = list[_Group](), list[_Explanation]()
     while left:
         options = [one for one in (*exact, *pool.arithmetics(left)) if one.breaks & left]

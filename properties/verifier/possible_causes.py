@@ -13,6 +13,7 @@ from oracles import Conventions
 from oracles.ball import Array
 from oracles.conventions import DEFAULT, ONNX
 from properties.bugs import CATALOGUE, Bug, reference
+from properties.bugs.declared import following
 from properties.bugs.reference import REFERENCE
 from properties.contract.cache_programs import parse
 from properties.contract.caches import held_of, require_refused
@@ -52,16 +53,16 @@ class PossibleCause:
 
 
 def possible_causes(called: list[Operation], implementation: Implementation) -> Iterator[PossibleCause]:
-    """Yield the possible causes of violations (failed laws) of the operations called: every other
-    value of every convention that matters to them, every set of conventions that an ONNX version
-    has, and every known bug of these operations.
+    """Yield what may be the cause of violations: every other value of every convention that matters
+    to the operations called, every set of conventions that an ONNX version has, and every known bug
+    of these operations that has a meaning under the declared conventions.
 
-    A bug is tried in all operations that have it, and in each one alone, because a fix may have
-    reached only some of them.
+    A bug is tried in all operations that have it, and in each alone, since a fix may have reached
+    only some of them.
     """
     yield from _conventions(called, implementation)
     yield from _versions(called, implementation)
-    for bug in CATALOGUE.values():
+    for bug in _bugs(implementation):
         affected = tuple(operation.name for operation in called if operation.name in bug.mutants)
         for names in dict.fromkeys((affected, *((name,) for name in affected))) if affected else ():
             cause = _of_bug(bug, names, partial(_instances, bug, names))
@@ -69,10 +70,14 @@ def possible_causes(called: list[Operation], implementation: Implementation) -> 
             yield replace(cause, remembers=remembers, layout=layout)
 
 
-def of_other_tiles(called: list[Operation]) -> Iterator[PossibleCause]:
+def _bugs(implementation: Implementation) -> Iterator[Bug]:
+    return (bug for bug in CATALOGUE.values() if bug.has_meaning(implementation.resolved_conventions))
+
+
+def of_other_tiles(called: list[Operation], implementation: Implementation) -> Iterator[PossibleCause]:
     """Yield every known bug of the operations once more for each other size of its tiles."""
     names = {operation.name for operation in called}
-    for bug in CATALOGUE.values():
+    for bug in _bugs(implementation):
         for size, make in bug.tiles.items() if bug.operation in names else ():
             cause = _of_bug(bug, (bug.operation,), partial(_made, bug.operation, make))
             yield replace(cause, mechanism=f"{bug.mechanism} The tile size is {size} here.")
@@ -181,9 +186,9 @@ def _played(operation: Operation, implementation: Implementation, window: Any, *
 
 
 def stand_in_for(cause: PossibleCause, implementation: Implementation, operation: str, *needs: str) -> Subject:
-    """Return an implementation for laws that behaves like the possible cause. It takes float64
-    arrays. Its other operations are the reference's. Its declarations are those of the
-    implementation under test.
+    """Return a subject for laws that behaves like the possible cause. It takes float64 arrays, has
+    the reference's other operations, and follows and declares what the implementation under test
+    declares.
     """
     own, conventions = cause.fresh(), implementation.resolved_conventions
     functions: _Functions = {
@@ -213,10 +218,11 @@ def stand_in_for(cause: PossibleCause, implementation: Implementation, operation
 def _stored(
     operation: Operation, function: Callable[..., Any], implementation: Implementation, *arguments: Any, **options: Any
 ) -> Any:
-    """Return the results of a function. Float64 results are rounded to the implementation's format,
-    because they may be arguments of another operation.
+    """The results of a function that follows the declared conventions, float64 ones rounded to the
+    implementation's format: they may be arguments of another operation.
     """
-    result, arithmetic = function(*arguments, **options), implementation.resolved_arithmetic
+    with following(implementation.resolved_conventions, operation.name):
+        result, arithmetic = function(*arguments, **options), implementation.resolved_arithmetic
     several = result if isinstance(result, tuple) and len(result) == len(operation.outputs) else (result,)
     stored = tuple(
         rounded(output, operation.stored(name, arithmetic, result=True))
