@@ -118,7 +118,7 @@ def _tables(found: Any) -> Iterator[_Table]:
             axes = (*axes, "channel of the input", "channel of the result")
             yield _Table("rotation matrix", axes, reading, channels.tolist())
         case Entries(name, axes, reading):
-            yield _Table(name, axes, reading)
+            yield _Table(f"gradient {name}", axes, reading)
         case tuple():
             for part in found:
                 yield from _tables(part)
