@@ -223,7 +223,7 @@ class _Work:
         return form_of(function, operation, self.until, **few)
 
     def calls(self, used: int = 0) -> Calls:
-        """The calls that remain, of which some are used."""
+        """The calls that may still be made after some were used."""
         return Calls(_MOST_QUICK_CALLS - used, _KEPT_FOR_INSTRUMENTS) if self.is_quick else Calls()
 
 
@@ -287,7 +287,7 @@ def _portrait(
         (
             *_unknown(implementation, operation, findings, calls),
             *(f"{one.sizes}: {one.refused}" for one in at_sizes if one.refused),
-            *([f"quick: only {_MOST_QUICK_CALLS} calls were made, which show less"] if work.is_quick else []),
+            *([f"quick: at most {_MOST_QUICK_CALLS} calls are made, which show less"] if work.is_quick else []),
         ),
         calls.number + (form.calls if form else 0),
         median(calls.seconds or [0.0]),

@@ -156,7 +156,7 @@ def test_right_sizes_are_a_fact_and_their_maps_are_kept() -> None:
     """Heads are a leading axis of an operation without an axis of heads."""
     (portrait,) = properties.inspect(right, SDPA, shapes=[{"batch": 2, "num_heads": 3, "n_k": 9}]).operations
     (said,) = [fact.says for fact in portrait.facts if fact.subject == "sizes"]
-    assert said.startswith("batch 2, num_heads 3, n_k 9: as they should be: weights with q = 0, score")
+    assert said.startswith("right at batch 2, num_heads 3, n_k 9: weights with q = 0, score")
     assert any("batch 2 × 3, n_q 3, n_k 9" in one.title for one in portrait.maps)
 
 
@@ -208,7 +208,7 @@ def test_a_quick_portrait_makes_at_most_twenty_calls(operation: str, declared: b
     (portrait,) = properties.inspect(given, quick=True, shapes=[{"n_k": 9, "seq_len": 9}]).operations
     assert calls == portrait.calls <= 20
     assert portrait.anomalies == ()
-    assert "quick: only 20 calls were made, which show less" in portrait.unknown
+    assert "quick: at most 20 calls are made, which show less" in portrait.unknown
 
 
 def test_a_quick_portrait_finds_a_lost_key() -> None:
@@ -238,6 +238,23 @@ def test_the_first_results_that_differ_are_shown_with_the_entry() -> None:
     assert "(error limits allow a difference of " in one.subject
     assert float(one.first) != float(one.second)
     assert {other.subject for other in found} == {one.subject, "anomaly"}
+
+
+def test_a_call_that_only_one_kernel_refuses_and_a_nan_are_differences() -> None:
+    """An exception, and a result that is not a number, at 12 keys."""
+
+    def kernel(wrong: Callable[[Any], Any]) -> Callable[..., Any]:
+        return lambda q, k, v, mask=None: wrong(right(q, k, v, mask)) if k.shape[-2] == 12 else right(q, k, v, mask)
+
+    def raising(out: Any) -> Any:
+        raise ValueError("twelve")
+
+    for wrong, ending in ((raising, "twelve"), (lambda out: out * np.nan, "nan")):
+        found = differences(inspected(right), inspected(kernel(wrong)))
+        assert "n_k 12" in found[0].subject
+        assert ending in found[0].second
+    both = inspected(kernel(raising))
+    assert differences(both, both) == ()
 
 
 def test_differences_within_rounding_are_none() -> None:
@@ -321,7 +338,7 @@ def rope(x, start_pos=0):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with three kernels: one, its copy, and one that rotates the other way round."""
+    """A working directory with three kernels: one, its copy, and one that rotates the other way."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kernels_one.py").write_text(_KERNELS)
     (tmp_path / "kernels_copied.py").write_text(_KERNELS)

@@ -17,12 +17,13 @@ pytestmark = pytest.mark.skipif(
 
 
 def scaled_dot_product_attention(q, k, v, mask=None):
-    """Attention that loses the last key if there are more than 3, and gives NaN for query 40."""
+    """Attention that loses the last key if there are more than 3, and gives NaN for query 40 of 130."""
     if k.shape[-2] > 3:
         mask = np.ones((q.shape[-2], k.shape[-2]), bool) if mask is None else mask
         mask = mask & (np.arange(k.shape[-2]) < k.shape[-2] - 1)
     out = REFERENCE["scaled_dot_product_attention"](q, k, v, mask)
-    out[..., 40:, :] = np.nan
+    if q.shape[-2] == 130:
+        out[..., 40, :] = np.nan
     return out
 
 
