@@ -276,7 +276,9 @@ def _portrait(
     """The portrait of an operation, read as its declarations say."""
     unexplained = tuple(_unexplained_call(finding) for finding in findings if not finding.values)
     records: list[Record] = []
-    at_sizes = tuple(read_at(implementation, operation, sizes, calls, work.until) for sizes in work.shapes)
+    asked = Calls(calls.left)
+    at_sizes = tuple(read_at(implementation, operation, sizes, asked, work.until) for sizes in work.shapes)
+    calls.most -= asked.number
     read = anomalies(implementation, operation, calls, work.until, records)
     return OperationPortrait(
         operation.name,
@@ -289,7 +291,7 @@ def _portrait(
             *(f"{one.sizes}: {one.refused}" for one in at_sizes if one.refused),
             *([f"quick: at most {_MOST_QUICK_CALLS} calls are made, which show less"] if work.is_quick else []),
         ),
-        calls.number + (form.calls if form else 0),
+        calls.number + asked.number + (form.calls if form else 0),
         median(calls.seconds or [0.0]),
         at_sizes,
         (*chosen(records), *(record for one in at_sizes for record in one.records)),

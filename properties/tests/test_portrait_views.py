@@ -160,6 +160,18 @@ def test_right_sizes_are_a_fact_and_their_maps_are_kept() -> None:
     assert any("batch 2 × 3, n_q 3, n_k 9" in one.title for one in portrait.maps)
 
 
+def test_wanted_sizes_take_no_calls_from_other_readings() -> None:
+    """A mistake that shows with an option is found with many wanted sizes too."""
+
+    def attention(q: Any, k: Any, v: Any, *, causal: bool = False) -> Any:
+        out, _ = REFERENCE["attention"](q, k, v, causal=causal)
+        return 2 * out if causal and q.shape[-2] == 7 else out
+
+    for shapes in ([], [{"n_k": size} for size in range(90, 99)]):
+        (portrait,) = properties.inspect(attention, shapes=shapes).operations
+        assert any(anomaly.startswith("With causal: ") for anomaly in portrait.anomalies)
+
+
 def test_sizes_that_a_kernel_does_not_take_are_said() -> None:
     """By a declaration, by an exception, or because the operation has no such size."""
     declared = Implementation("mine", {SDPA: right}, supports={"n_k": lambda size: size < 8})
