@@ -137,7 +137,7 @@ def _points(operation: Operation) -> Iterator[tuple[Sizes, Options]]:
 def _common_call(
     operation: Operation, first: Implementation, second: Implementation, sizes: Sizes, options: Options
 ) -> tuple[Any, ...] | None:
-    """The arguments of a plain call that both kernels take; None if there is none."""
+    """The arguments of a plain call that both kernels take; None if they take no such call."""
     for one, other in ((first, second), (second, first)):
         arguments = plain_call(operation, one, sizes, options)
         if arguments is not None and other.takes(operation, arguments):
@@ -157,20 +157,19 @@ def _results(operation: Operation, implementation: Implementation, arguments: tu
 def _differing(
     operation: Operation, call: str, first: Mapping[str, Any], second: Mapping[str, Any]
 ) -> Iterator[Difference]:
-    """The results of a call that differ, each with the entry that differs most."""
-    if "the call" in {*first, *second}:
-        clauses = (results.get("the call", "returns results") for results in (first, second))
-        yield from _different(operation, call, *clauses)
-        return
-    for name in first.keys() & second.keys():
+    """The results of a call that differ, each with the entry that differs most. A call that both
+    kernels refuse is no difference.
+    """
+    if ("the call" in first) != ("the call" in second):
+        yield Difference(operation.name, call, *(each.get("the call", "returns results") for each in (first, second)))
+    for name in (name for name in operation.outputs if name in first and name in second):
         values, limit = _values_and_limit(first[name], second[name])
         with np.errstate(all="ignore"):
             distance = np.where(values[0] == values[1], 0.0, np.abs(values[0] - values[1]))
-        missing = np.isnan(values[0]) ^ np.isnan(values[1])
-        beyond = np.where(missing, np.inf, distance - limit)
-        beyond = np.where(np.isnan(values[0]) & np.isnan(values[1]), 0.0, beyond)
-        if beyond.size and beyond.max() > 0:
-            index = np.unravel_index(int(beyond.argmax()), beyond.shape)
+            excess = np.nan_to_num(distance - limit, nan=np.inf)
+        is_beyond = (distance > limit) | (np.isnan(values[0]) ^ np.isnan(values[1]))
+        if is_beyond.any():
+            index = np.unravel_index(int(np.where(is_beyond, excess, -1.0).argmax()), is_beyond.shape)
             numbers = (f"{value[index]:.6g}" for value in values)
             allowed = f" (error limits allow a difference of {limit[index]:.2g})"
             yield Difference(operation.name, f"{entry(name, index)} of {call}{allowed}", *numbers)

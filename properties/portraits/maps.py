@@ -1,4 +1,4 @@
-"""Maps: what an instrument measured beside what it should be, as tables of at most 64 × 64 entries.
+"""Maps: what an instrument measured beside what it should be, in at most 64 × 64 entries.
 
 The record of an instrument has several axes. A map shows the last two at one index of the others:
 queries by keys for one batch and head, channels by channels for one row. A longer axis is cut into
@@ -79,8 +79,8 @@ class _Table:
 
 
 def chosen(records: Sequence[Record]) -> tuple[Record, ...]:
-    """Return the records that are worth a map: the first one of each instrument, and those with a
-    wrong entry.
+    """Return the records that are worth a map: the first few with a wrong entry, and the first one of
+    each instrument.
     """
     first: dict[type, Record] = {}
     for record in records:
@@ -91,8 +91,8 @@ def chosen(records: Sequence[Record]) -> tuple[Record, ...]:
 
 
 def maps_of(record: Record) -> Iterator[Map]:
-    """Yield the maps of the places of a record with the most wrong entries. A record without any has
-    one map; of several arrays of one name, the first is shown, and those with a wrong entry.
+    """Yield the maps of a record. An array with wrong entries has a map for each of the first few
+    places with some. An array without wrong entries has one map, if no array before it has its name.
     """
     shape, found = record
     names: set[str] = set()
@@ -118,14 +118,14 @@ def _tables(found: Any) -> Iterator[_Table]:
             axes = (*axes, "channel of the input", "channel of the result")
             yield _Table("rotation matrix", axes, reading, channels.tolist())
         case Entries(name, axes, reading):
-            yield _Table(name, axes, reading)
+            yield _Table(f"gradient {name}", axes, reading)
         case tuple():
             for part in found:
                 yield from _tables(part)
 
 
 def _of_reads(found: Reads) -> _Table:
-    """Weights by batch, head, query and label. A label is a key, or a block of keys."""
+    """The weights of keys by batch, head and query. A column is a key, or a block of keys."""
     first_keys = np.array([keys[0] for keys in found.keys])
     is_one_head = prod(found.columns[:-1]) == 1
     lengths, axes = (found.columns[-1:], ("key",)) if is_one_head else (found.columns, found.axes_of_columns)
@@ -137,8 +137,8 @@ def _of_reads(found: Reads) -> _Table:
 
 
 def _of_scores(found: ScoreForm) -> _Table:
-    """What each channel of q times each channel of k adds to the score. Channel −1 is a row of
-    zeros. Of all places that show a pair of channels, the one that differs most counts.
+    """What each channel of q times each channel of k adds to the score. Channel "none" is a row of
+    zeros. Several places show a pair of channels; the map has the one that differs most.
     """
     channels = np.unique(found.queries)
     size = len(channels)
@@ -151,8 +151,9 @@ def _of_scores(found: ScoreForm) -> _Table:
 
 
 def _most_different(reading: Reading, cells: Array, number: int) -> Array:
-    """For each cell the entry that differs most: wrong entries first, then NaN, then by the size of
-    the difference, then by the expected size. `cells` has the cell of each entry; each cell has some.
+    """The entry of each cell that differs most: a wrong entry before a right one, then the largest
+    difference, then the largest expected value. NaN is the largest difference. `cells` has the cell
+    of each entry; no cell is empty.
     """
     with np.errstate(all="ignore"):
         difference = np.abs(reading.measured - reading.expected).ravel()
@@ -163,9 +164,7 @@ def _most_different(reading: Reading, cells: Array, number: int) -> Array:
 
 
 def _maps(table: _Table, sizes: str) -> Iterator[Map]:
-    """The maps of one array: of the places with wrong entries, the first few, else of the first
-    place.
-    """
+    """The maps of one array, at the first few places with wrong entries, else at the first place."""
     if not table.reading.wrong.size:
         return
     wrong = table.reading.wrong.any((-2, -1))
@@ -203,7 +202,9 @@ def _used(table: _Table, index: tuple[int, ...]) -> Array:
 
 
 def _words(shape: Shape) -> str:
-    """The sizes and the options of a call, without heads of number 1: "batch 2, n_q 3, n_k 5, causal"."""
+    """The sizes and the options of a call: "batch 2, n_q 3, n_k 5, causal". A single head is left
+    out.
+    """
     batch = [f"batch {' × '.join(map(str, shape.batch))}"] if prod(shape.batch) > 1 else []
     shown = {name: size for name, size in shape.sizes.items() if size > 1 or not name.endswith("heads")}
     sizes = [f"{name} {size}" for name, size in shown.items()]

@@ -218,7 +218,7 @@ class _Work:
         return form_of(function, operation, self.until, **few)
 
     def calls(self, used: int = 0) -> Calls:
-        """The calls that remain, of which some are used."""
+        """The calls that may still be made after some were used."""
         return Calls(_MOST_QUICK_CALLS - used, _KEPT_FOR_INSTRUMENTS) if self.is_quick else Calls()
 
 
@@ -286,7 +286,9 @@ def _portrait(
 ) -> OperationPortrait:
     """The portrait of an operation, read as its declarations say."""
     unexplained = tuple(_unexplained_call(finding) for finding in findings if not finding.values)
-    at_sizes = tuple(read_at(implementation, operation, sizes, calls, work.until) for sizes in work.shapes)
+    asked = Calls(calls.left)
+    at_sizes = tuple(read_at(implementation, operation, sizes, asked, work.until) for sizes in work.shapes)
+    calls.most -= asked.number
     readings = read(implementation, operation, calls, work.until)
     return OperationPortrait(
         operation.name,
@@ -297,9 +299,9 @@ def _portrait(
         (
             *_unknown(implementation, operation, findings, calls),
             *(f"{one.sizes}: {one.refused}" for one in at_sizes if one.refused),
-            *([f"quick: only {_MOST_QUICK_CALLS} calls were made, which show less"] if work.is_quick else []),
+            *([f"quick: at most {_MOST_QUICK_CALLS} calls are made, which show less"] if work.is_quick else []),
         ),
-        calls.number + (form.calls if form else 0),
+        calls.number + asked.number + (form.calls if form else 0),
         median(calls.seconds or [0.0]),
         readings.facts,
         at_sizes,

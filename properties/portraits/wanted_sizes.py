@@ -44,9 +44,9 @@ class AtSizes:
 
     @property
     def says(self) -> str:
-        """What is right at the sizes, in a clause; "" if something is not, or was not read."""
+        """What is right at the sizes, in a clause; "" if something is wrong, or if nothing was read."""
         names = dict.fromkeys(name for record in self.records for name in names_of(record))
-        return "" if self.anomalies or self.refused else f"{self.sizes}: as they should be: {', '.join(names)}"
+        return "" if self.anomalies or self.refused else f"right at {self.sizes}: {', '.join(names)}"
 
 
 def checked(shapes: Sequence[Mapping[str, int]]) -> tuple[Mapping[str, int], ...]:
@@ -65,7 +65,7 @@ def checked(shapes: Sequence[Mapping[str, int]]) -> tuple[Mapping[str, int], ...
 def read_at(
     implementation: Implementation, operation: Operation, sizes: Mapping[str, int], calls: Calls, until: float
 ) -> AtSizes:
-    """Read an operation at exactly these sizes. Sizes without a name are those of plain calls."""
+    """Read an operation at exactly these sizes. Sizes that are not named are as in a plain call."""
     arguments = plain_call(operation, implementation, {})
     if arguments is None or operation.name not in AROUND:
         return AtSizes(_words(sizes), refused=f"attnspec has no instrument for {operation.name}")
@@ -91,8 +91,8 @@ def read_at(
 def _shapes(
     operation: Operation, implementation: Implementation, plain: Shape, sizes: Mapping[str, int]
 ) -> Iterator[Shape]:
-    """The shapes of calls with these sizes. Heads are a leading axis, behind the batch, where the
-    operation has no axis of heads. Further leading axes, of size 1, come behind.
+    """The shapes of calls with these sizes, one for each number of leading axes. If the operation has
+    no axis of heads, heads are a leading axis after the batch. Other leading axes have size 1.
     """
     following = {other: sizes[name] for name, other in _FOLLOWING.items() if name in sizes}
     names = ("batch",) if "num_heads" in plain.sizes else ("batch", "num_heads")

@@ -38,7 +38,9 @@ def html(portraits: Sequence[Portrait]) -> str:
 
 
 def write(portraits: Sequence[Portrait], directory: Path) -> Path:
-    """Write the page of portraits to index.html in a directory, whole or not at all. Return the file."""
+    """Write the page of portraits to index.html in a directory, whole or not at all, and return the
+    file.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     write_whole(directory / NAME, html(portraits))
     return directory / NAME

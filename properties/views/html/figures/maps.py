@@ -17,10 +17,10 @@ from properties.views.html.figures.drawing import INK, QUIET, RULE, SERIES, Tabl
 __all__ = ["MapPicture", "picture_of_map"]
 
 _SHADES = (0.04, 0.15, 0.3, 0.5, 0.75, 1.0)
-"""The sizes of entries, relative to the largest, that have a colour of their own. Smaller ones are empty."""
+"""The relative sizes of entries from which on a darker shade is used. Smaller entries are empty."""
 
 _MOST_ENTRIES = 8  # of a row, in the table
-_MOST_NAMES = 12  # along an axis
+_MOST_LETTERS = 24  # of all names along an axis
 _WIDTH = 3.3  # inches of one picture
 _GRID = 20  # rows or columns up to which cells have lines between them
 
@@ -47,7 +47,7 @@ def picture_of_map(name: str, shown: Map) -> MapPicture:
     """Return the pictures of a map: measured beside expected."""
     wrong = int(shown.wrong.sum())
     differing = f"{wrong} of {shown.wrong.size} entries {'differs' if wrong == 1 else 'differ'}"
-    marked = "A frame marks an entry that differs by more than its error limit."
+    marked = "A frame marks the entries that differ by more than their error limits."
     caption = f"{differing}. {marked}" if wrong else "No entry differs by more than its error limit."
     sides = (("measured", shown.measured, shown.wrong), ("should be", shown.expected, np.zeros_like(shown.wrong)))
     panels = tuple(
@@ -94,17 +94,16 @@ def _svg(name: str, shown: Map, array: NDArray[Any], marks: NDArray[np.bool_]) -
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         _fill(axes, array, largest or 1.0)
-        if marks.any():
-            axes.add_patch(PathPatch(_squares(marks, 0.08), facecolor="none", edgecolor=INK, linewidth=1.3))
         axes.set(xlim=(0, columns), ylim=(rows, 0), xlabel=shown.axes[1], ylabel=shown.axes[0])
         for axis, names in ((axes.xaxis, shown.columns), (axes.yaxis, shown.rows)):
-            places = np.arange(0, len(names), -(-len(names) // _MOST_NAMES))
+            places = np.arange(0, len(names), -(-sum(map(len, names)) // _MOST_LETTERS))
             axis.set_ticks(places + 0.5, [names[place] for place in places])
         axes.tick_params(length=0)
         axes.spines[:].set_visible(True)
         if max(rows, columns) <= _GRID:
-            axes.hlines(np.arange(1, rows), 0, columns, color=RULE, linewidth=0.5, zorder=0)
-            axes.vlines(np.arange(1, columns), 0, rows, color=RULE, linewidth=0.5, zorder=0)
+            axes.hlines(np.arange(1, rows), 0, columns, color=RULE, linewidth=0.5, zorder=2)
+            axes.vlines(np.arange(1, columns), 0, rows, color=RULE, linewidth=0.5, zorder=2)
+        _frame(axes, marks)
 
     return drawn(name, draw, _WIDTH, height)
 
@@ -124,10 +123,19 @@ def _fill(axes: Axes, array: NDArray[Any], largest: float) -> None:
         axes.add_patch(PathPatch(_squares(~finite), facecolor="none", edgecolor=QUIET, hatch="////", linewidth=0))
 
 
-def _squares(cells: NDArray[np.bool_], inset: float = 0.0) -> Path:
+def _frame(axes: Axes, marks: NDArray[np.bool_]) -> None:
+    """Draw the lines between marked cells and others, and along the border."""
+    around = np.pad(marks, 1)
+    for across, draw in ((0, axes.hlines), (1, axes.vlines)):
+        changes = np.argwhere(np.diff(around, axis=across))  # [row, column], one too large along the line
+        lines, starts = changes[:, across], changes[:, 1 - across] - 1
+        if len(lines):
+            draw(lines, starts, starts + 1, color=INK, linewidth=2.0, zorder=3, clip_on=False)
+
+
+def _squares(cells: NDArray[np.bool_]) -> Path:
     """One path around all chosen cells."""
-    near, far = inset, 1 - inset
-    corners = np.array([(near, near), (far, near), (far, far), (near, far), (near, near)])
+    corners = np.array([(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)])
     vertices = (np.argwhere(cells)[:, None, ::-1] + corners).reshape(-1, 2)
     codes = np.tile([Path.MOVETO, *[Path.LINETO] * 3, Path.CLOSEPOLY], int(cells.sum()))
     return Path(vertices, codes)
