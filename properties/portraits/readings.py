@@ -34,7 +34,7 @@ POINTS: tuple[tuple[str, Sizes, Options], ...] = (
     ("a sink", _WIDE, lambda sizes: {"sink": np.zeros(sizes["num_heads"])}),
     ("a bias", _WIDE, lambda sizes: {"bias": np.zeros((sizes["num_heads"], sizes["n_q"], sizes["n_k"]))}),
 )
-"""Options in words, the sizes, and the options: where the instruments read the operation besides its
+"""Options in words, the sizes, and the options: where the instruments read the operation beyond its
 plain calls.
 """
 

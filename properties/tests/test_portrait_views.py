@@ -313,7 +313,7 @@ def test_a_portrait_is_a_text_a_line_and_a_fragment_of_html() -> None:
     portrait = inspected(right)
     assert repr(portrait) == f"<Portrait of {portrait.name} ({SDPA}): no anomaly, no question>"
     assert str(portrait).startswith(f"{SDPA}  ")
-    assert "adapter = Implementation(" in str(portrait)
+    assert "adapter = properties.Implementation(" in str(portrait)
     assert "\x1b" not in str(portrait)
     fragment = portrait._repr_html_()
     assert fragment.startswith("<pre>")
