@@ -133,6 +133,23 @@ def test_a_wrong_kernel_has_an_anomaly() -> None:
     assert any("last" in anomaly for anomaly in portrait.operations[0].anomalies), portrait.operations[0].anomalies
 
 
+def _one_key_head_for_each_query_head(q: Any, k: Any, v: Any, window: Any = None) -> Any:
+    """Attention that refuses grouped heads, and counts the query's own key in a window."""
+    if q.shape[-3] != k.shape[-3]:
+        raise ValueError("as many key heads as query heads")
+    distance = np.arange(q.shape[-2])[:, None] - np.arange(k.shape[-2])
+    left, right = (None, None) if window is None else window
+    visible = (left is None or distance < left) & (right is None or -distance <= right) & np.full(distance.shape, True)
+    attend: Callable[..., Any] = REFERENCE["scaled_dot_product_attention"]
+    return attend(q, k, v, visible)
+
+
+def test_a_kernel_without_grouped_heads_is_read() -> None:
+    """Its adapter restricts the numbers of heads, and calls with these numbers show the window."""
+    (portrait,) = inspect({"attention": _one_key_head_for_each_query_head}).operations
+    assert portrait.conventions["window"] == "count"
+
+
 def test_a_declaration_that_the_results_contradict_is_an_anomaly() -> None:
     """The adapter declares adjacent pairs, and rotates halves."""
     declared = Implementation("mine", {"rope": _halves}, supports={"head_dim": lambda size: size % 2 == 0})
