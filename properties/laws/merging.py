@@ -84,8 +84,8 @@ def merging_attention_over_two_parts_of_the_keys_gives_the_whole(subject: Subjec
 
 
 @row(MERGE)
-def reordering_parts_at_most_reorders_the_result(case: Case) -> Sequence[Term]:
-    """For all parts: the exchanged parts give the same result."""
+def the_order_of_parts_does_not_matter(case: Case) -> Sequence[Term]:
+    """For every test input: if the two parts change places, the result is the same."""
     return [
         Term(
             instead={
