@@ -78,7 +78,7 @@ def merging_attention_over_two_parts_of_the_keys_gives_the_whole(subject: Subjec
         finite = kept(part_output.ball, np.isfinite(part_output.ball.mid))
         found.append(Ball(weight.mid[..., None], weight.rad[..., None]) * finite)
     alive = np.isfinite(whole_sum.value)
-    subject.close(kept(weights[0] + weights[1], alive), alive.astype(float), "sum of weights")
+    subject.close(kept(weights[0] + weights[1], alive), alive.astype(float), "sum(weights)")
     subject.close(kept(whole.ball, alive[..., None]), kept(found[0] + found[1], alive[..., None]), "out")
     return bool(alive.any())
 

@@ -190,7 +190,7 @@ def derivatives_do_not_pass_through_masked_entries(subject: Subject, *case: Any,
         return False
     moved = [np.where(moves[: tangent.shape[-2], None], tangent, 0.0) for tangent in rows]
     result = subject(*others, mask, *moved, *(np.zeros(tangent.shape) for tangent in tangents[len(rows) :])).value
-    subject.same(np.where(unmoved, result, 0.0), np.zeros(result.shape), "dout of queries that see no tangent")
+    subject.same(np.where(unmoved, result, 0.0), np.zeros(result.shape), "dout (queries that see no tangent)")
     subject.informative_if(any(tangent.any() for tangent in moved))
     return True
 
@@ -216,7 +216,7 @@ def a_fully_masked_row_follows_its_convention(subject: Subject, *case: Any) -> b
     result, live = subject(*case), visible_mask(mask, q, k).any(-1, keepdims=True)
     if subject.conventions.dead_rows == "zero":
         masked = np.where(live, 0.0, result.value)
-        subject.same(masked, np.zeros(result.value.shape), "dout of a fully masked row")
+        subject.same(masked, np.zeros(result.value.shape), "dout (a fully masked row)")
     else:
         average = mean_of_visible(case[-1], np.ones((*q.shape[:-1], k.shape[-2])))
         subject.close(kept(result.ball, ~live), kept(average, ~live))
