@@ -46,7 +46,7 @@ _JOBS = min(4, os.cpu_count() or 1)
 
 _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     "targets": (
-        "file.py or a module, with :NAME to use its variable NAME. The variable holds one adapter or several. "
+        "file.py or a module, with :NAME if it has several adapters. The variable NAME holds one or more adapters. "
         "One adapter: a dict {operation: function}, an object whose functions have the names of operations, or a "
         "properties.Implementation. Several adapters: a list, or a dict {group name: list}. "
         "Default: the adapters that [tool.attnspec] lists as targets",
