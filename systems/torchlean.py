@@ -267,9 +267,9 @@ _OVERFLOWING = {
     ),
 }
 _ROWS = (
-    "reordering tokens at most reorders the result",
-    "reordering heads at most reorders the result",
-    "reordering columns within heads at most reorders the result",
+    "reordering tokens reorders their results in the same way",
+    "the order of heads does not matter",
+    "the order of columns within heads does not matter",
     "tokens depend on visible tokens only",
 )
 _DERIVED = ("the result is the derivative of the forward", "derivatives do not pass through masked entries")

@@ -426,7 +426,7 @@ def rotate_half_turns_backwards(x: Array) -> Array:
 
 @bug.in_operation(
     "rotate_half",
-    law="reordering pairs at most reorders the result",
+    law="reordering pairs reorders their results in the same way",
     effect="The pairs do not match the tables.",
     repair="Split the channels in the middle, or repeat each table entry for adjacent channels.",
     citations=("keras-team/keras-hub#1416", "raiyanyahya/how-to-train-your-gpt#6"),

@@ -107,7 +107,7 @@ def sdpa_scale_twice_under_a_mask(q: Array, k: Array, mask: Mask = None) -> Arra
 @bug.in_step(
     "scores_of",
     seen=SDPA,
-    law="averaging two blocks of keys by sums of exponentials gives the whole",
+    law="the output is the weighted mean of the outputs of two blocks of keys",
     effect="The last channels of queries and keys have no effect.",
     repair="Pad the channels to a multiple of 8, or process the last ones separately.",
     citations=("NVIDIA/FasterTransformer#89",),

@@ -78,22 +78,22 @@ class Probe:
         results = self.caller.watch(self.operation.name, shape.call(self.operation, **arrays)).results
         return {one.name: Reading(one.value, one.budget.mid, one.excess > 1) for one in results}
 
-    def weights(self, shape: Shape, labels: Sequence[Array], **arrays: Array) -> Reading:
-        """The weight that each row of the output gives to each label, a set of rows of v.
+    def weights(self, shape: Shape, blocks: Sequence[Array], **arrays: Array) -> Reading:
+        """The weight that each row of the output gives to each block, a set of rows of v.
 
-        Column c of v is 1 in the rows of one label and 0 elsewhere:
+        Column c of v is 1 in the rows of one block and 0 elsewhere:
 
-            out[row, c] = Σ_j W[row, j]·[label(j) = c]                                         (1)
+            out[row, c] = Σ_j W[row, j]·[block(j) = c]                                         (1)
 
-        One call measures as many labels as v has columns.
+        One call measures as many blocks as v has columns.
         """
         width, found = shape.sizes["value_dim"], []
-        for start in range(0, len(labels), width):
-            some = labels[start : start + width]
+        for start in range(0, len(blocks), width):
+            some = blocks[start : start + width]
             v = shape.zeros(self.operation, "v")
             for column, rows in enumerate(some):
                 v.reshape(-1, width)[rows, column] = 1.0
             out = self.results(shape, **arrays, v=v)["out"]
             found.append(out.changed(lambda array: array.reshape(-1, width)))
-        # The columns of the last call that have no label are left out.
-        return joined(found, lambda parts: np.concatenate(parts, 1)[:, : len(labels)])
+        # The columns of the last call that have no block are left out.
+        return joined(found, lambda parts: np.concatenate(parts, 1)[:, : len(blocks)])

@@ -34,11 +34,11 @@ class TimeLimit:
         self.end, self._end_of_drawing = now + seconds, now + _SHARE_OF_DRAWING * seconds
 
     def share(self, laws: int, left: int, workers: int = 1) -> float:
-        """Return the time until which some laws may draw test inputs: a share of the remaining
-        time.
+        """Return when some laws must stop drawing test inputs, as a reading of time.monotonic.
 
-        `laws` of the `left` laws draw now, and each law gets the same time. `workers` processes
-        work in parallel. The time is a reading of time.monotonic.
+        `left` is the number of laws that have not drawn yet, and `laws` the number of those that
+        draw now. Each law gets the same share of the remaining time. `workers` processes work in
+        parallel.
         """
         now = time.monotonic()
         return now + max(0.0, self._end_of_drawing - now) * min(1.0, workers * laws / left)
