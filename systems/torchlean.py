@@ -237,7 +237,7 @@ _OVERFLOWING = {
         _SOFTMAX,
         f"{_SOFTMAX}_vjp",
         names=(
-            "multiplying some rows by a large number does not affect the others",
+            "scaling up some rows does not affect the others",
             "adding a constant to a row of scores changes nothing",
         ),
     ),
@@ -253,7 +253,7 @@ _OVERFLOWING = {
         f"{_SDPA}_vjp",
         f"{_SDPA}_jvp",
         names=(
-            "multiplying some queries by a large number does not affect the others",
+            "scaling up some queries does not affect the others",
             "a vector added to all keys changes nothing",
         ),
     ),

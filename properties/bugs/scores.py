@@ -224,7 +224,7 @@ def _padded_rows(x: Array) -> Array:
 @bug.in_step(
     "scores_of",
     seen=SDPA,
-    law="two blocks of keys merge by their sums of exponentials",
+    law="the output is the weighted mean of the outputs of two blocks of keys",
     effect="Scores of widths that are not powers of two have products of other rows in them.",
     repair="Mask the channels beyond the width when a tile is loaded.",
     citations=("flagos-ai/FlagGems#951",),

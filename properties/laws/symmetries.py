@@ -76,7 +76,7 @@ for _entries, _axis, _factor, _parameter, _forwards in (
 ):
     row(
         *_forwards,
-        name=f"multiplying some {_entries} by a large number does not affect the others",
+        name=f"scaling up some {_entries} does not affect the others",
         statement=f"For every second one of the {_entries}: its result is the same if the others are up to {_factor:g} "
         "times as large.",
     )(larger_others(_axis, _factor, _parameter))
