@@ -9,7 +9,7 @@ from properties.inspection.measurements import measured, sentences_at
 from properties.inspection.probe import Probe
 from properties.inspection.shapes import shape_of
 from properties.portraits.inference import Calls
-from properties.portraits.plain_calls import Options, Sizes, plain_call
+from properties.strategies.plain_calls import Options, Sizes, plain_call
 
 __all__ = ["anomalies"]
 

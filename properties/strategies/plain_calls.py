@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from oracles.ball import Array
 from properties.contract.implementation import Implementation
 from properties.contract.operation import Operation
 from properties.contract.parameters import BATCH, Kind, Parameter
-from properties.inspection.array import Array
 
 __all__ = ["Options", "Sizes", "numbers", "plain_call"]
 
