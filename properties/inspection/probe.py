@@ -9,6 +9,7 @@ import numpy as np
 
 from properties.contract.caller import Caller
 from properties.contract.operations import OPERATIONS
+from properties.contract.results import Call
 from properties.inspection.array import Array
 from properties.inspection.shapes import Shape
 
@@ -37,11 +38,16 @@ def joined(readings: Sequence[Reading], join: Callable[[Sequence[Array]], Array]
 
 
 class Probe:
-    """The caller's own operation, for at most `calls` calls until a reading of time.monotonic."""
+    """The caller's own operation, for at most `calls` calls until a reading of time.monotonic.
+
+    `worst` is the largest error so far divided by its error limit, and `wrong` the first call with
+    a result outside its limit.
+    """
 
     def __init__(self, caller: Caller, calls: int, until: float = inf) -> None:
         self.caller, self.calls, self.until = caller, calls, until
         self.operation = OPERATIONS[caller.operation]
+        self.worst, self.wrong = 0.0, tuple[Call, ...]()
 
     def takes(self, shape: Shape) -> bool:
         """Whether the implementation supports the sizes and the options of a call."""
@@ -58,6 +64,9 @@ class Probe:
         self.calls -= 1
         self.caller.begin()
         results = self.caller.watch(self.operation.name, shape.call(self.operation, **arrays)).results
+        self.worst = max([self.worst, *(float(one.excess.max(initial=0.0)) for one in results)])
+        if self.worst > 1 and not self.wrong:
+            self.wrong = (self.caller.calls[-1],)
         return {one.name: Reading(one.value, one.budget.mid, one.excess > 1) for one in results}
 
     def weights(self, shape: Shape, labels: Sequence[Array], **arrays: Array) -> Reading:

@@ -8,6 +8,8 @@ from properties.strategies import adjustments, drawn_masks
 from properties.strategies.domain import EVEN, LONG, ODD, OF_MODELS, SHORT, TILES, WIDTHS, Domain
 from properties.strategies.dominating import LONG as FARTHEST
 from properties.strategies.dominating import MANY
+from properties.strategies.operating_points import GRADIENTS, READS, SCORES
+from properties.strategies.operating_points import ROTATIONS as OF_ROTATIONS
 
 __all__ = ["DOMAINS", "ODDITIES", "QUIRKS", "ROTATIONS", "usual"]
 
@@ -22,9 +24,10 @@ _ROTARY = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rope_angles"
 QUIRKS = (
     *("dead rows", "odd widths", "no rows", "no columns", "width zero"),
     *("no queries", "without keys", "more queries than keys", "below finite fills"),
+    *("operating points", "operating widths"),
 )
-"""Domains in which a convention decides the result, or in which budgets allow everything. Separate
-laws test them, and agreement with the oracle does not.
+"""Domains in which a convention decides the result, in which budgets allow everything, or whose
+arrays are zeros. Separate laws test them, and agreement with the oracle does not.
 """
 
 ROTATIONS = "as models rotate"
@@ -353,6 +356,14 @@ for _name, _sizes in _EMPTY.items():
     _domain(_name, "No sequences, or sequences of length 0.", "padding_mask", sizes=_sizes, share=0.1)
     _domain(_name, "No indices, or rows of width 0.", "table_lookup", sizes=_sizes, rank=1, share=0.1)
 _domain("no columns", "A width of 0.", "inv_freq", sizes=_EMPTY["no columns"], share=0.1)
+
+
+_FORWARD = (_ATTENTION[0], *_CAUSAL, *_GROUPED, _FEATURED[0])
+_POINTS = "Fixed sizes and options at which models call kernels, with zeros."
+_domain("operating points", _POINTS, *_FORWARD, points=READS)
+_domain("operating widths", "Fixed widths of heads, with zeros.", *_FORWARD, points=SCORES)
+_domain("operating points", _POINTS, _ATTENTION[1], _FEATURED[1], points=GRADIENTS)
+_domain("operating points", _POINTS, *_ROTARY[:4], points=OF_ROTATIONS)
 
 
 def usual(operation: str, *more: str) -> tuple[str, ...]:

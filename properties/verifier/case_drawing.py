@@ -5,7 +5,7 @@ Hypothesis takes a while to load, so it is loaded only where its profile decides
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from math import ceil, inf
 from random import Random
 from typing import TYPE_CHECKING
@@ -49,10 +49,15 @@ def numbers_of_cases(domains: Mapping[str, Domain], total: int) -> dict[str, int
 
 
 def turns(
-    operation: str, domains: Iterable[str], numbers: Mapping[str, int], random_seed: int, round_name: str
+    operation: str,
+    domains: Iterable[str],
+    numbers: Mapping[str, int],
+    random_seed: int,
+    round_name: str,
+    fixed: Collection[str] = (),
 ) -> Iterator[tuple[str, int]]:
     """Yield the domains and seeds of the cases to draw, in order. Every domain has its turns in
-    proportion to its number of cases.
+    proportion to its number of cases. The seeds of `fixed` domains count from 0.
 
     A run that is cut short has therefore drawn from all domains. The order depends on the numbers
     alone: a run with a time limit draws the first cases of a run without one.
@@ -61,7 +66,9 @@ def turns(
         (place / numbers[name], name, seed)
         for name in domains
         for place, seed in enumerate(
-            _seeds(f"{random_seed} {operation} {name} {round_name}", numbers[name], round_name)
+            range(numbers[name])
+            if name in fixed
+            else _seeds(f"{random_seed} {operation} {name} {round_name}", numbers[name], round_name)
         )
     ]
     for _, name, seed in sorted(order, key=lambda turn: turn[0]):

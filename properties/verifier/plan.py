@@ -15,8 +15,8 @@ from properties.laws.law import Law
 __all__ = ["QUICK", "QUICKLY", "grouped", "is_quick", "plan", "require_planned", "without"]
 
 QUICK = Path(__file__).parents[1] / "laws" / "quick.json"
-"""The file with the laws that the quick plan adds to agreement and to the laws that watch: they
-detect bugs which neither of these detects.
+"""The file with the laws that the quick plan adds to agreement and to the laws that watch or
+measure: they detect bugs which none of these detects.
 """
 
 _DETECTING = frozenset(json.loads(QUICK.read_text("utf-8")))
@@ -51,7 +51,7 @@ def plan(
 
 def is_quick(law: Law) -> bool:
     """Return whether a law is in the quick plan of every implementation."""
-    return law.agreement or law.watches or law.id in _DETECTING
+    return law.agreement or law.watches or law.measures or law.id in _DETECTING
 
 
 def without(planned: Iterable[Law], exclude: Iterable[str]) -> list[Law]:

@@ -201,7 +201,8 @@ class Outcome:
     defect         whether attnspec itself failed, so that the law has no verdict
     within         the presets whose budgets contain the `looked_at` calls, finest first, last the
                    declared arithmetic
-    undrawn        the kinds of cases of agreement that the implementation does not take: "kind: sentence"
+    undrawn        the kinds of cases of agreement and of measurements that the implementation does
+                   not take: "kind: sentence"
     known          whether the law also failed in the baseline, so that it does not count as a failure
     """
 

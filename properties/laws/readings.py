@@ -1,0 +1,104 @@
+"""The readings of the instruments as laws: an instrument measures the operation at fixed sizes and
+options, and the error limit of each of its calls judges what it reads.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.results import BrokenError
+from properties.contract.subject import Subject
+from properties.inspection.gradients import gradients
+from properties.inspection.probe import Probe, Reading
+from properties.inspection.read_sentences import sentences_of_reads
+from properties.inspection.reads import reads
+from properties.inspection.rotation import rotation, sentences_of_rotation
+from properties.inspection.score_form import score_form, sentences_of_scores
+from properties.inspection.shapes import Shape, shape_of
+from properties.laws.law import Laws
+
+__all__ = ["law"]
+
+_ATTENTION = ("scaled_dot_product_attention", "causal_attention", "grouped_query_attention", "attention")
+
+_MOST_CALLS = 60
+_CALLS_TO_READ = 2  # if the kernel is right
+
+
+def _few_shapes(implementation: Implementation) -> str:
+    shapes = implementation.support.shapes
+    return f"It takes at most {shapes.most} shapes, which other laws need." if shapes else ""
+
+
+law = Laws(lambda operation: ("operating points",))
+
+
+@law(*_ATTENTION, measures=True, exempts=_few_shapes)
+def each_query_reads_what_it_should(subject: Subject, *arguments: Any) -> None:
+    """At every operating point: with q = 0, the output is the mean of the values of the visible
+    keys.
+
+    Each column of v is 1 in the rows of some keys and 0 elsewhere, so the output is the weight that
+    each query gives to these keys, in every batch entry and head.
+    """
+    probe, shape = _measuring(subject, arguments)
+    found = reads(probe, shape, _CALLS_TO_READ)
+    _require_right(subject, probe, [found.reading], sentences_of_reads(found), "weights")
+
+
+@law(*_ATTENTION, measures=True, exempts=_few_shapes, domains=("operating widths",), name="scores are scale·q·k")
+def scores_are_the_scaled_dot_products(subject: Subject, *arguments: Any) -> None:
+    """At every operating width: the score of a query and a key is the scale times the sum of the
+    products of their channels.
+
+    Rows of q and k are 0 except in one channel, and v tells the keys apart, so the output shows what
+    each pair of channels adds to each score.
+    """
+    probe, shape = _measuring(subject, arguments)
+    found = score_form(probe, shape)
+    _require_right(subject, probe, [found.reading], sentences_of_scores(found), "weights of one-hot queries and keys")
+
+
+@law("scaled_dot_product_attention_vjp", "attention_vjp", measures=True, exempts=_few_shapes)
+def gradients_come_from_the_right_queries_keys_and_channels(subject: Subject, *arguments: Any) -> None:
+    """At every operating point: the gradients of q, k and v are what they should be where all
+    visible keys have equal weights.
+
+    Rows of k, of q and of the cotangent are 0 except in one channel, so each gradient shows which
+    queries, keys and channels it comes from.
+    """
+    probe, shape = _measuring(subject, arguments)
+    found = gradients(probe, shape)
+    said = next((said for entries in found if (said := entries.sentences())), ())
+    _require_right(subject, probe, [entries.reading for entries in found], said, "entries of gradients")
+
+
+@law("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", measures=True, exempts=_few_shapes)
+def each_pair_rotates_by_its_angle(subject: Subject, *arguments: Any) -> None:
+    """At every operating point: a row that is 0 except in one channel becomes the cosine of its angle
+    in this channel and the sine in its partner.
+    """
+    probe, shape = _measuring(subject, arguments)
+    found = rotation(probe, shape)
+    _require_right(subject, probe, [found.reading], sentences_of_rotation(found), "entries of rotated rows")
+
+
+def _measuring(subject: Subject, arguments: Sequence[Any]) -> tuple[Probe, Shape]:
+    """A probe of the operation, and the shape of a case."""
+    return Probe(subject, _MOST_CALLS), shape_of(OPERATIONS[subject.operation], arguments)
+
+
+def _require_right(
+    subject: Subject, probe: Probe, readings: Sequence[Reading], sentences: Sequence[str], entries: str
+) -> None:
+    """Raise BrokenError if an entry of some readings is wrong, with the sentences about them. The
+    first call with a wrong result is the call of the case.
+    """
+    wrong = sum(int(reading.wrong.sum()) for reading in readings)
+    number = sum(reading.wrong.size for reading in readings)
+    if wrong:
+        subject.calls[:] = probe.wrong
+        raise BrokenError(" ".join(sentences) or f"{wrong} of {number} {entries} are wrong.", probe.worst)
+    subject.worst = probe.worst
+    subject.require(True, "")
