@@ -30,7 +30,9 @@ _CHANNEL = "channel of grad_out and v"
 
 
 def gradients(probe: Probe, shape: Shape) -> tuple[Entries, ...]:
-    """Measure dq, dk and dv of a VJP of attention by (1), (2), (3). Raises as `Probe.results`."""
+    """Measure dq, dk and dv of a VJP of attention by (1), (2), (3), and the gradients of a bias and
+    of sinks where there are some. Raises as `Probe.results`.
+    """
     zeros = {name: shape.zeros(probe.operation, name) for name in ("q", "k", "v", "grad_out")}
     q, k, grad_out = (_one_hot(zeros[name]) for name in ("q", "k", "grad_out"))
     channels = shape.sizes["value_dim"]
@@ -54,12 +56,18 @@ def gradients(probe: Probe, shape: Shape) -> tuple[Entries, ...]:
     heads, groups = (("head",), ("key head",)) if "num_heads" in shape.sizes else ((), ())
     of_q, of_k = (*lead, *heads, "query", "channel"), (*lead, *groups, "key", "channel")
     every = np.arange(channels)
+    of_options = {"bias": (*lead, "head", "query", "key"), "sink": ("head",)}
     return (
         Entries("dq", (_CHANNEL, *of_q), by_channel("dq", k=k)),
         Entries("dk", (_CHANNEL, *of_k), by_channel("dk", q=q)),
         Entries("dv", of_k, probe.results(shape, q=q, k=k, grad_out=grad_out)["dv"]),
         Entries("dq", of_q, read("dq", counts, every, k=k)),
         Entries("dk", of_k, read("dk", counts, every, q=q)),
+        *(
+            Entries(f"d{name}", axes[-shape.arguments[name].ndim :], read(f"d{name}", counts, every))
+            for name, axes in of_options.items()
+            if name in shape.arguments
+        ),
     )
 
 

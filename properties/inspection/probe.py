@@ -59,15 +59,29 @@ class Probe:
         Raises BrokenError where the implementation raises or returns something else, OutsideError
         where it does not take the call, and SpentError where no call is left.
         """
+        return self.values(shape.call(self.operation, **arrays))
+
+    def values(self, arguments: tuple[Any, ...]) -> dict[str, Reading]:
+        """The results of one call with given arguments by name. Raises as `results`."""
         if not self.calls or time.monotonic() >= self.until:
             raise SpentError
         self.calls -= 1
         self.caller.begin()
-        results = self.caller.watch(self.operation.name, shape.call(self.operation, **arrays)).results
+        results = self.caller.watch(self.operation.name, arguments).results
+        if self.operation.returns_booleans:
+            return self._mask(arguments, results[0])
         self.worst = max([self.worst, *(float(one.excess.max(initial=0.0)) for one in results)])
         if self.worst > 1 and not self.wrong:
             self.wrong = (self.caller.calls[-1],)
         return {one.name: Reading(one.value, one.budget.mid, one.excess > 1) for one in results}
+
+    def _mask(self, arguments: tuple[Any, ...], mask: Array) -> dict[str, Reading]:
+        """The mask that a call returned: 1 where a key is visible."""
+        (expected,) = self.caller.expected(self.operation, arguments)
+        wrong = mask != expected
+        if wrong.any():
+            self.worst, self.wrong = inf, self.wrong or (self.caller.calls[-1],)
+        return {self.operation.outputs[0]: Reading(mask.astype(float), expected.astype(float), wrong)}
 
     def weights(self, shape: Shape, labels: Sequence[Array], **arrays: Array) -> Reading:
         """The weight that each row of the output gives to each label, a set of rows of v.

@@ -9,6 +9,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
+from properties.inspection.entries import Entries
 from properties.inspection.gradients import gradients
 from properties.inspection.probe import Probe, Reading
 from properties.inspection.read_sentences import sentences_of_reads
@@ -31,6 +32,10 @@ def _few_shapes(implementation: Implementation) -> str:
     return f"It takes at most {shapes.most} shapes, which other laws need." if shapes else ""
 
 
+def _no_sum(implementation: Implementation) -> str:
+    return _few_shapes(implementation) or ("" if implementation.support.sums else "It returns no log-sum-exp.")
+
+
 law = Laws(lambda operation: ("operating points",))
 
 
@@ -45,6 +50,16 @@ def each_query_reads_what_it_should(subject: Subject, *arguments: Any) -> None:
     probe, shape = _measuring(subject, arguments)
     found = reads(probe, shape, _CALLS_TO_READ)
     _require_right(subject, probe, [found.reading], sentences_of_reads(found), "weights")
+
+
+@law("attention", measures=True, exempts=_no_sum, name="the log-sum-exp counts the visible keys")
+def the_log_sum_exp_counts_the_visible_keys(subject: Subject, *arguments: Any) -> None:
+    """At every operating point: with q = 0, the log-sum-exp is the logarithm of the number of visible
+    keys, plus e^sink if the convention `lse_sink` counts sinks.
+    """
+    probe, shape = _measuring(subject, arguments)
+    entries = Entries("lse", (*["batch"] * len(shape.batch), "head", "query"), probe.results(shape)["lse"])
+    _require_right(subject, probe, [entries.reading], entries.sentences(), "log-sum-exps")
 
 
 @law(*_ATTENTION, measures=True, exempts=_few_shapes, domains=("operating widths",), name="scores are scale·q·k")
@@ -74,7 +89,7 @@ def gradients_come_from_the_right_queries_keys_and_channels(subject: Subject, *a
     _require_right(subject, probe, [entries.reading for entries in found], said, "entries of gradients")
 
 
-@law("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", measures=True, exempts=_few_shapes)
+@law("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rotate_half", measures=True, exempts=_few_shapes)
 def each_pair_rotates_by_its_angle(subject: Subject, *arguments: Any) -> None:
     """At every operating point: a row that is 0 except in one channel becomes the cosine of its angle
     in this channel and the sine in its partner.
@@ -82,6 +97,33 @@ def each_pair_rotates_by_its_angle(subject: Subject, *arguments: Any) -> None:
     probe, shape = _measuring(subject, arguments)
     found = rotation(probe, shape)
     _require_right(subject, probe, [found.reading], sentences_of_rotation(found), "entries of rotated rows")
+
+
+@law(
+    *("inv_freq", "rope_angles", "rope_tables", "sinusoidal_positional_encoding", "causal_mask"),
+    *("alibi_slopes", "alibi_bias"),
+    measures=True,
+    exempts=_few_shapes,
+    exact="for masks",
+)
+def each_entry_of_a_table_has_its_value(subject: Subject, *arguments: Any) -> None:
+    """At every operating point: a table that follows from sizes and positions alone has the entries
+    that it should have, in every row and column.
+    """
+    operation, probe = OPERATIONS[subject.operation], Probe(subject, _MOST_CALLS)
+    readings = probe.values(arguments)
+    axes = {name: tuple(_NAMES.get(axis, axis) for axis in operation.axes[name]) for name in readings}
+    found = [Entries(name, axes[name], reading) for name, reading in readings.items()]
+    said = next((said for entries in found if (said := entries.sentences())), ())
+    _require_right(subject, probe, [entries.reading for entries in found], said, "entries")
+
+
+_NAMES = {"seq_len": "row", "n_q": "query", "n_k": "key", "embed_dim": "column", "head_dim": "column"} | {
+    "pairs": "pair",
+    "num_heads": "head",
+    "channels": "column",
+}
+"""The names of axes in sentences."""
 
 
 def _measuring(subject: Subject, arguments: Sequence[Any]) -> tuple[Probe, Shape]:

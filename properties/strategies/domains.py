@@ -8,7 +8,7 @@ from properties.strategies import adjustments, drawn_masks
 from properties.strategies.domain import EVEN, LONG, ODD, OF_MODELS, SHORT, TILES, WIDTHS, Domain
 from properties.strategies.dominating import LONG as FARTHEST
 from properties.strategies.dominating import MANY
-from properties.strategies.operating_points import GRADIENTS, READS, SCORES
+from properties.strategies.operating_points import GRADIENTS, READS, SCORES, TABLES
 from properties.strategies.operating_points import ROTATIONS as OF_ROTATIONS
 
 __all__ = ["DOMAINS", "ODDITIES", "QUIRKS", "ROTATIONS", "usual"]
@@ -363,7 +363,11 @@ _POINTS = "Fixed sizes and options at which models call kernels, with zeros."
 _domain("operating points", _POINTS, *_FORWARD, points=READS)
 _domain("operating widths", "Fixed widths of heads, with zeros.", *_FORWARD, points=SCORES)
 _domain("operating points", _POINTS, _ATTENTION[1], _FEATURED[1], points=GRADIENTS)
-_domain("operating points", _POINTS, *_ROTARY[:4], points=OF_ROTATIONS)
+_domain("operating points", _POINTS, *_ROTARY[:4], "rotate_half", points=OF_ROTATIONS)
+_domain(
+    "operating points", "Fixed sizes and positions.", *_ROTARY[4:], "sinusoidal_positional_encoding", "causal_mask",
+    "alibi_slopes", "alibi_bias", points=TABLES,
+)  # fmt: skip
 
 
 def usual(operation: str, *more: str) -> tuple[str, ...]:

@@ -14,9 +14,9 @@ from oracles.ball import Array
 from properties.contract.implementation import Implementation
 from properties.contract.operation import Operation
 from properties.contract.support import OutsideError
-from properties.strategies.plain_calls import Options, Sizes, plain_call
+from properties.strategies.plain_calls import Options, Sizes, numbers, plain_call
 
-__all__ = ["GRADIENTS", "READS", "ROTATIONS", "SCORES", "Point", "calls_at"]
+__all__ = ["GRADIENTS", "READS", "ROTATIONS", "SCORES", "TABLES", "Point", "calls_at"]
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Point:
 
     name      the point in a few words
     sizes     the wanted sizes
-    options   the arguments that are not numbers, from the sizes of the call. A mask of queries and
-              keys becomes another one for each batch entry and head
+    options   the arguments that are not numbers, from the sizes of the call. A mask with two axes
+              becomes another one for each batch entry and head
     """
 
     name: str
@@ -38,7 +38,7 @@ class Point:
         takes; None if the operation or the implementation takes no such call.
         """
         found = plain_call(operation, implementation, self.sizes, self.options, lambda shape, seed: np.zeros(shape))
-        if found is None:
+        if found is None or _is_refused(operation, implementation, found):
             return None
         drawn = tuple(
             implementation.support.drawn(operation, _each_its_own(operation, found, value))
@@ -74,6 +74,17 @@ def calls_at(
     return [*calls.values()], untaken
 
 
+def _is_refused(operation: Operation, implementation: Implementation, arguments: tuple[Any, ...]) -> bool:
+    """Whether the implementation takes no such mask, or not together with causal."""
+    given, conventions = operation.named(arguments), implementation.resolved_conventions
+    mask = given.get("mask")
+    if mask is None:
+        return False
+    kind = "dead" if not mask.any(-1).all() else "keys" if mask.shape[-2:-1] == (1,) else "any"
+    together = bool(given.get("causal")) and conventions.causal_with_mask == "refuse"
+    return together or bool(implementation.support.without(operation, kind, conventions.dead_rows_flow))
+
+
 _ANY = {"batch": 1, "num_heads": 2, "kv_heads": 1, "n_q": 2, "n_k": 2, "seq_len": 2, "head_dim": 16, "value_dim": 16}
 """Sizes that show which options a point has."""
 
@@ -86,9 +97,9 @@ def _identity(name: str, value: Any) -> Any:
 
 
 def _each_its_own(operation: Operation, arguments: tuple[Any, ...], mask: Any) -> Any:
-    """A mask of queries and keys as another one for each batch entry and head: shifted by as many
-    keys.
-    """
+    """A mask of two axes as another one for each batch entry and head: shifted by as many keys."""
+    if mask.ndim != 2:
+        return mask
     sizes = operation.sizes(arguments)
     lead = (*operation.lead(arguments), *((sizes["num_heads"],) if "num_heads" in sizes else ()))
     masks = [np.roll(mask, place, -1) for place in range(int(np.prod(lead, dtype=int)))]
@@ -99,6 +110,27 @@ def _pattern(sizes: Sizes) -> Any:
     """A mask in which each query sees some keys of every block, and the next query others."""
     query, key = np.arange(sizes["n_q"])[:, None], np.arange(sizes["n_k"])
     return (3 * query + key) % 4 < 2
+
+
+def _starting(sizes: Sizes) -> Any:
+    """A mask of the first keys, up to the half. Some queries see no key at all."""
+    visible = np.broadcast_to(np.arange(sizes["n_k"]) >= sizes["n_k"] // 2, (sizes["n_q"], sizes["n_k"]))
+    return visible & (np.arange(sizes["n_q"]) % 3 > 0)[:, None]
+
+
+def _padding(sizes: Sizes) -> Any:
+    """A mask of the last third of the keys, for all queries."""
+    return (np.arange(sizes["n_k"]) < sizes["n_k"] * 2 // 3)[None]
+
+
+def _triangle(sizes: Sizes) -> Any:
+    """A causal mask for all batch entries and heads."""
+    return np.tri(sizes["n_q"], sizes["n_k"], dtype=bool)[None]
+
+
+def _every_other_sink(sizes: Sizes) -> Mapping[str, Any]:
+    """Sinks of which every other one is −∞."""
+    return {"sink": np.where(np.arange(sizes["num_heads"]) % 2, 0.0, -np.inf)}
 
 
 def _biases(sizes: Sizes) -> Array:
@@ -141,6 +173,7 @@ READS = (
     Point("causal, more queries", {**_NARROW, "n_q": 12, "n_k": 5}, lambda sizes: {"causal": True}),
     Point("causal, 65 queries", {**_NARROW, "n_q": 65, "n_k": 65}, lambda sizes: {"causal": True}),
     Point("causal, an offset", {**_NARROW, "n_q": 5, "n_k": 40}, lambda sizes: {"causal": True, "offset": 7}),
+    Point("a left side", {**_NARROW, "n_q": 9, "n_k": 12}, lambda sizes: {"window": (3, None)}),
     Point("a window", {**_NARROW, "n_q": 40, "n_k": 40}, lambda sizes: {"window": (5, 2)}),
     Point("a right side", {**_NARROW, "n_q": 9, "n_k": 12}, lambda sizes: {"window": (None, 3)}),
     Point("causal, a window", {**_NARROW, "n_q": 65, "n_k": 65}, lambda sizes: {"causal": True, "window": (16, None)}),
@@ -151,6 +184,17 @@ READS = (
     ),
     Point("a softcap, causal", {**_NARROW, "n_q": 9, "n_k": 9}, lambda sizes: {"softcap": 2.0, "causal": True}),
     Point("a sink", {**_NARROW, "n_q": 5, "n_k": 12}, lambda sizes: {"sink": np.zeros(sizes["num_heads"])}),
+    Point("sinks of −∞", {**_NARROW, "n_q": 5, "n_k": 12}, _every_other_sink),
+    Point("heads in groups of 3", {**_heads(2, 6, 2, 4, 5)}),
+    Point("1 query, a mask", _heads(2, 4, 1, 1, 40), lambda sizes: {"mask": _pattern(sizes)}),
+    Point("1 key, a mask", {**_NARROW, "n_q": 5, "n_k": 1}, lambda sizes: {"mask": _pattern(sizes)}),
+    Point("a causal mask", {**_NARROW, "n_q": 40, "n_k": 40}, lambda sizes: {"mask": _triangle(sizes)}),
+    Point("a mask of keys", {**_NARROW, "n_q": 9, "n_k": 9}, lambda sizes: {"mask": _padding(sizes)}),
+    Point("fully masked rows", {**_NARROW, "n_q": 9, "n_k": 40}, lambda sizes: {"mask": _starting(sizes)}),
+    Point(
+        "fully masked rows, a sink", {**_NARROW, "n_q": 9, "n_k": 8},
+        lambda sizes: {"mask": _starting(sizes), "sink": np.zeros(sizes["num_heads"])},
+    ),
     Point("a mask", {**_NARROW, "n_q": 33, "n_k": 65}, lambda sizes: {"mask": _pattern(sizes)}),
     Point("mask and softcap", {**_NARROW, "n_q": 5, "n_k": 9}, lambda sizes: {"softcap": 2.0, "mask": _pattern(sizes)}),
     Point("a mask, causal", {**_NARROW, "n_q": 9, "n_k": 9}, lambda sizes: {"mask": _pattern(sizes), "causal": True}),
@@ -161,6 +205,7 @@ READS = (
 SCORES = (
     Point("width 4", {"n_q": 3, "n_k": 5, "head_dim": 4}),
     Point("width 6", {**_NARROW, "head_dim": 6}),
+    Point("width 12", {**_NARROW, "head_dim": 12}, lambda sizes: {"mask": np.ones((1, 1), bool)}),
     Point("width 64", _OF_MODELS),
     Point("width 96", {"head_dim": 96, "value_dim": 96}),
     Point("width 128", {"head_dim": 128, "value_dim": 128}),
@@ -175,13 +220,23 @@ GRADIENTS = (
     Point("4 queries, 3 keys", {**_FEW, "n_q": 4, "n_k": 3}),
     Point("33 queries, 65 keys", {**_NARROW, "n_q": 33, "n_k": 65}),
     Point("17 tokens of width 64", {"n_q": 17, "n_k": 17, "head_dim": 64, "value_dim": 64}),
-    Point("a mask", {**_FEW, "n_q": 6, "n_k": 8}, lambda sizes: {"mask": _pattern(sizes)}),
+    Point("1 query", {**_FEW, "n_q": 1, "n_k": 6}),
+    Point("70 queries", {**_FEW, "n_q": 70, "n_k": 9}),
+    Point("a mask", {**_FEW, "n_q": 40, "n_k": 40}, lambda sizes: {"mask": _pattern(sizes)}),
+    Point("a causal mask", {**_FEW, "n_q": 9, "n_k": 9}, lambda sizes: {"mask": _triangle(sizes)}),
+    Point("fully masked rows", {**_FEW, "n_q": 9, "n_k": 8}, lambda sizes: {"mask": _starting(sizes)}),
     Point("causal, fewer queries", {**_FEW, "n_q": 5, "n_k": 8}, lambda sizes: {"causal": True}),
     Point("causal, more queries", {**_FEW, "n_q": 8, "n_k": 5}, lambda sizes: {"causal": True}),
     Point("a scale", {**_FEW, "n_q": 5, "n_k": 6}, lambda sizes: {"scale": 0.25}),
     Point("a window, an offset", {**_FEW, "n_q": 4, "n_k": 12}, lambda sizes: {"window": (3, 1), "offset": 5}),
     Point("a sink", {**_FEW, "n_q": 5, "n_k": 6}, lambda sizes: {"sink": np.zeros(sizes["num_heads"])}),
     Point("a bias of −∞", {**_FEW, "n_q": 5, "n_k": 6}, lambda sizes: {"bias": _biases(sizes)}),
+    Point("a bias for all queries", {**_FEW, "n_q": 5, "n_k": 6}, lambda sizes: {"bias": np.zeros((1, sizes["n_k"]))}),
+    Point(
+        "a cotangent of the log-sum-exp",
+        {"num_heads": 4, "kv_heads": 2, "n_q": 5, "n_k": 6},
+        lambda sizes: {"grad_lse": np.ones((sizes["num_heads"], sizes["n_q"]))},
+    ),
 )
 """Where laws ask where gradients come from."""
 
@@ -204,8 +259,23 @@ def _packed(sizes: Sizes) -> Any:
     return np.arange(sizes["seq_len"]) % max(sizes["seq_len"] // 2, 1)
 
 
+def _frequencies(sizes: Sizes) -> Array:
+    """Frequencies 1, 1/3, 1/5 …, the last of them 0."""
+    pairs = np.arange(sizes["head_dim"] // 2)
+    return np.where(pairs < len(pairs) - 1, 1.0 / (2 * pairs + 1), 0.0)
+
+
+def _tables(sizes: Sizes) -> Mapping[str, Any]:
+    """Tables that are no rotations: two channels of a pair have different numbers."""
+    shape = (sizes["seq_len"], sizes["head_dim"])
+    return {"cos": numbers(shape, 1), "sin": numbers(shape, 2)}
+
+
 ROTATIONS = (
-    Point("1 row", _rows(1, 1, 1, 8)),
+    Point("1 row", _rows(2, 1, 1, 8, 7)),
+    Point("150 rows", _rows(2, 1, 150, 4)),
+    Point("tables of other numbers", _rows(2, 1, 5, 8), _tables),
+    Point("tables as long as wide", _rows(1, 1, 8, 8), _tables),
     Point("4 rows of width 6", _rows(2, 1, 4, 6)),
     Point("33 rows", _rows(2, 3, 33, 8, 5)),
     Point("width 64", _rows(2, 2, 5, 64, 3)),
@@ -216,8 +286,18 @@ ROTATIONS = (
     Point("positions", _rows(2, 2, 10, 16), lambda sizes: {"positions": _packed(sizes)}),
     Point("a part of the channels", _rows(2, 2, 5, 16, 2), lambda sizes: {"rotary_dim": 8}),
     Point("10240 rows, a part of the channels", _rows(1, 8, 1280, 4, 2), lambda sizes: {"rotary_dim": 2}),
-    Point("frequencies", _rows(2, 2, 5, 8, 2), lambda sizes: {"inv_freq": 10.0 ** -np.arange(4.0)}),
+    Point("frequencies", _rows(2, 2, 5, 8, 2), lambda sizes: {"inv_freq": _frequencies(sizes)}),
     Point("an attention factor", _rows(2, 2, 5, 8, 2), lambda sizes: {"attention_factor": 1.25}),
     Point("sections", _rows(2, 2, 10, 16), _sections),
 )
 """Where laws ask how rows are rotated."""
+
+TABLES = (
+    Point("small", {"seq_len": 5, "head_dim": 8, "embed_dim": 8, "start_pos": 0, "n_q": 3, "n_k": 3, "num_heads": 4}),
+    Point("wide", {"seq_len": 9, "head_dim": 64, "embed_dim": 64, "start_pos": 7, "n_q": 5, "n_k": 9, "num_heads": 12}),
+    Point("long", {"seq_len": 300, "head_dim": 6, "embed_dim": 6, "start_pos": 3, "n_q": 9, "n_k": 5, "num_heads": 6}),
+    Point("far positions", {"seq_len": 3, "head_dim": 16, "embed_dim": 16, "start_pos": 65536, "n_q": 64, "n_k": 64}),
+    Point("many rows", {"n_q": 300, "n_k": 260, "head_dim": 128, "num_heads": 1}),
+    Point("an offset", {"n_q": 3, "n_k": 9, "num_heads": 4}, lambda sizes: {"offset": 6}),
+)
+"""Where laws ask what the entries of tables and masks are that follow from sizes alone."""
