@@ -87,20 +87,20 @@ def reads(probe: Probe, shape: Shape, calls: int = _CALLS) -> Reads:
         rows,
         columns,
         len(shape.batch),
-        "q = 0" + (" and sinks of 1, 2, 3, 4, 1 …" if "sink" in shape.arguments else ""),
+        "q = 0" + (" and sinks of 1" if "sink" in shape.arguments else ""),
         _follows(probe, shape, first) if reading.wrong.any() else np.ones(len(reading.wrong), bool),
         np.asarray(~(_in_part(labels, reading) & reading.wrong.any(1, keepdims=True)).any(1)),
     )
 
 
 def _with_plain_scores(shape: Shape) -> Shape:
-    """The shape with every finite bias 0, so that visible keys have equal weights, and finite sinks
-    of 1, 2, 3, 4, 1 …, so that a sink in another place or of another head shows.
+    """The shape with every finite bias 0, so that visible keys have equal weights, and every finite
+    sink 1, so that a sink in another place shows.
     """
     options = dict(shape.arguments)
-    for name in options.keys() & {"bias", "sink"}:
-        values = np.arange(options[name].size) % 4 + 1.0 if name == "sink" else 0.0
-        options[name] = np.where(np.isfinite(options[name]), values, options[name])
+    for name, value in (("bias", 0.0), ("sink", 1.0)):
+        if name in options:
+            options[name] = np.where(np.isfinite(options[name]), value, options[name])
     return replace(shape, arguments=options)
 
 
