@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from properties.contract.twins import Twin as Twin
     from properties.gatehouse.gate import gate as gate
     from properties.gatehouse.verdict import Verdict as Verdict
+    from properties.portraits.portrait import Portrait as Portrait
+    from properties.portraits.portrait import inspect as inspect
     from properties.verifier.replay import call as call
     from properties.verifier.replay import replay as replay
     from properties.verifier.report import Report as Report
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "Decoder": "contract.caches",
     "Implementation": "contract.implementation",
+    "Portrait": "portraits.portrait",
     "Report": "verifier.report",
     "Twin": "contract.twins",
     "Verdict": "gatehouse.verdict",
@@ -38,6 +41,7 @@ _WHERE = {
     "call": "verifier.replay",
     "concatenating": "contract.concatenating",
     "gate": "gatehouse.gate",
+    "inspect": "portraits.portrait",
     "parametrize_with_laws": "conformance",
     "replay": "verifier.replay",
     "verify": "verifier.verify",
@@ -45,6 +49,7 @@ _WHERE = {
 __all__ = [
     "Decoder",
     "Implementation",
+    "Portrait",
     "Report",
     "Twin",
     "Verdict",
@@ -52,6 +57,7 @@ __all__ = [
     "call",
     "concatenating",
     "gate",
+    "inspect",
     "parametrize_with_laws",
     "replay",
     "verify",

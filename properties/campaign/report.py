@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from properties.campaign.store import reading
 from properties.verifier.report import counted
+from properties.views.html.rendering import rendered
 from properties.views.statuses import SIGNS
 from properties.views.whole import write_whole
 
@@ -154,20 +153,8 @@ def print_status(console: Console, found: Found) -> None:
 
 def write_page(found: Found, directory: Path) -> Path:
     """Write the page index.html to a directory, whole or not at all, and return the file."""
-    folder = Path(__file__).parents[1] / "views/html/templates"
-    templates = Environment(
-        loader=FileSystemLoader(folder),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.filters |= {"counted": counted, "thousands": "{:,}".format, "brief": "{:.2g}".format, "moment": _moment}
-    page = templates.get_template("campaign.html").render(
-        found=found,
-        violations=found.violations[:_MOST],
-        signs={status: sign for status, (sign, _) in SIGNS.items()},
-        style=Markup((folder / "page.css").read_text("utf-8")),
+    page = rendered(
+        "campaign.html", {"brief": "{:.2g}".format, "moment": _moment}, found=found, violations=found.violations[:_MOST]
     )
     directory.mkdir(parents=True, exist_ok=True)
     write_whole(directory / "index.html", page)

@@ -42,7 +42,7 @@ class _Values(BaseCompleter):
                 from oracles.formats import PRESETS
 
                 return [preset.name for preset in PRESETS]
-            case "targets":
+            case "targets" | "against" | "inspect":
                 return [file.stem for file in Path().glob("*.py")]
         return ()
 

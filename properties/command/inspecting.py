@@ -6,64 +6,96 @@ import os
 import signal
 import sys
 import time
-from math import inf
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from properties.command.outputs import complain, file_to_write
-from properties.command.parsing import duration
+from properties.command.outputs import complain, file_to_write, folder_of_page
+from properties.command.parsing import Parser, duration
 
-__all__ = ["add_to"]
+if TYPE_CHECKING:
+    from properties.portraits.portrait import Portrait
+    from properties.processes.adapters import Found
+
+__all__ = ["add_to", "inspect"]
+
+
+def _sizes(text: str) -> dict[str, int]:
+    """Read sizes, such as "batch=2,n_q=1,n_k=4096"."""
+    parts = [part.partition("=") for part in text.split(",")]
+    try:
+        return {name.strip(): int(size) for name, _, size in parts}
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} should be sizes, such as batch=2,n_q=1,n_k=4096") from None
+
+
+_OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "targets": (
+        "a file or a module with functions that are named after operations, or an adapter as in "
+        "`attnspec verify`; with --operation, file.py:function",
+        {"nargs": "+", "metavar": "KERNELS"},
+    ),
+    "--operation": (
+        "the operation that the function computes, if it has another name",
+        {"metavar": "NAME", "default": ""},
+    ),
+    "--shape": (
+        "also measure at exactly these sizes, such as batch=2,num_heads=8,n_q=1,n_k=4096,head_dim=64; may be repeated",
+        {"metavar": "SIZES", "type": _sizes, "action": "append", "default": []},
+    ),
+    "--against": (
+        "print only what the kernel does differently from the kernel in this file or module",
+        {"metavar": "KERNELS"},
+    ),
+    "--quick": ("make at most 20 calls of each operation, which show less", {"action": "store_true"}),
+    "--write": (
+        "write the adapter that declares what was measured, as `attnspec new FILE --inspect KERNELS` does; "
+        "FILE must not exist",
+        {"metavar": "FILE"},
+    ),
+    "--json": ("also write the portrait as JSON; - prints only the JSON", {"metavar": "FILE"}),
+    "--html": ("also write the portrait as a page with pictures, DIR/index.html", {"metavar": "DIR"}),
+    "--time-limit": (
+        "time limit of the run (default: 2m)",
+        {"metavar": "TIME", "type": duration, "default": 120.0},
+    ),
+}
+"""The arguments of `attnspec inspect`: the help of each, and how argparse reads it."""
 
 
 def add_to(commands: Any) -> None:
     """Add the subcommand to the parser."""
-    inspect = commands.add_parser(
+    parser = commands.add_parser(
         "inspect",
         help="measure what your kernels compute, without any declaration",
         description="Measure what your kernels compute, and print it: the conventions that they follow, the sizes "
         "that they take, and what is wrong. Nothing has to be declared: attnspec tries how your functions can be "
-        "called. Exit status: 0 no anomaly · 1 an anomaly: a result that no convention explains · 2 the command line "
-        "or the adapter is wrong, or an output cannot be written · 128 + N signal N ended a kernel's process.",
+        "called. Exit status: 0 no anomaly · 1 an anomaly: a result that no convention explains; with --against, a "
+        "difference · 2 the command line or the adapter is wrong, or an output cannot be written · 128 + N signal N "
+        "ended a kernel's process.",
     )
-    inspect.add_argument(
-        "targets",
-        nargs="+",
-        metavar="KERNELS",
-        help="a file or a module with functions that are named after operations, or an adapter as in "
-        "`attnspec verify`; with --operation, file.py:function",
-    )
-    inspect.add_argument(
-        "--operation",
-        "-o",
-        metavar="NAME",
-        default="",
-        help="the operation that the function computes, if it has another name",
-    )
-    inspect.add_argument(
-        "--write", metavar="FILE", help="write the adapter that declares what was measured; FILE must not exist"
-    )
-    inspect.add_argument("--json", metavar="FILE", help="also write the portrait as JSON; - prints only the JSON")
-    inspect.add_argument(
-        "--time-limit", type=duration, default=120.0, metavar="TIME", help="time limit of the run (default: 2m)"
-    )
-    inspect.set_defaults(run=_inspect)
+    _add_options(parser)
+    parser.set_defaults(run=_inspect)
+
+
+def inspect(arguments: Sequence[str]) -> int:
+    """Run `attnspec inspect` with some arguments, and return the exit status."""
+    parser = Parser(prog="attnspec inspect")
+    _add_options(parser)
+    return _inspect(parser.parse_args(arguments))
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    for name, (purpose, settings) in _OPTIONS.items():
+        short = ["-o"] if name == "--operation" else []
+        parser.add_argument(name, *short, help=purpose, **settings)
 
 
 def _inspect(options: argparse.Namespace) -> int:
     """Inspect the kernels in a child process, which a crash or a hang of a kernel ends, and return
     the exit status.
     """
-    if options.operation:
-        from properties.contract.names import named
-        from properties.contract.operations import OPERATIONS
-
-        options.operation = named(options.operation, OPERATIONS, "operation")
-    if options.write and Path(options.write).exists():
-        raise ValueError(f"{options.write} exists, and stays unchanged: give another name.")
-    for name, value in (("--write", options.write), ("--json", options.json)):
-        if value and value != "-":
-            file_to_write(value, name)
+    _check(options)
     sys.stdout.flush()
     child = os.fork()
     if not child:
@@ -71,10 +103,34 @@ def _inspect(options: argparse.Namespace) -> int:
     return _status(child, options.time_limit)
 
 
+def _check(options: argparse.Namespace) -> None:
+    """Check the options before the work. Raises ValueError, a sentence."""
+    if options.operation:
+        from properties.contract.names import named
+        from properties.contract.operations import OPERATIONS
+
+        options.operation = named(options.operation, OPERATIONS, "operation")
+    if options.shape:
+        from properties.portraits.wanted_sizes import checked
+
+        checked(options.shape)
+    if options.against and (options.write or options.html):
+        raise ValueError(
+            "--against prints differences, and writes no adapter and no page: leave out --write and --html."
+        )
+    if options.write and Path(options.write).exists():
+        raise ValueError(f"{options.write} exists, and stays unchanged: give another name.")
+    for name, value in (("--write", options.write), ("--json", options.json)):
+        if value and value != "-":
+            file_to_write(value, name)
+    if options.html is not None:
+        folder_of_page(options.html, "--html")
+
+
 def _in_child(options: argparse.Namespace) -> int:
-    """Inspect the kernels, print and write the portraits, and return the exit status."""
+    """Inspect the kernels, print and write what was measured, and return the exit status."""
     try:
-        return _portraits(options)
+        return _compare(options) if options.against else _report(options)
     except ValueError as error:
         complain(str(error))
         return 2
@@ -83,37 +139,81 @@ def _in_child(options: argparse.Namespace) -> int:
         sys.stderr.flush()
 
 
-def _portraits(options: argparse.Namespace) -> int:
+def _inspected(options: argparse.Namespace, targets: Sequence[str]) -> "list[tuple[Found, Portrait]]":
+    """The kernels that were found, each with its portrait."""
+    from properties.portraits.portrait import inspect
+    from properties.processes.adapters import load
+
+    until, work = _until(options), {"shapes": options.shape, "quick": options.quick}
+    return [
+        (found, inspect(found.implementation, declared=not found.kernel, until=until, **work))
+        for found in load(targets, operation=options.operation)
+    ]
+
+
+def _until(options: argparse.Namespace) -> float:
+    """The reading of time.monotonic at which measurements end."""
+    return time.monotonic() + float(options.time_limit)
+
+
+def _report(options: argparse.Namespace) -> int:
     """Print and write the portraits of all kernels. Raises ValueError, a sentence."""
     from rich.console import Console
 
     from properties.portraits.adapter import adapter
-    from properties.portraits.portrait import inspect
-    from properties.processes.adapters import load
+    from properties.portraits.printing import print_portrait
     from properties.verifier.location import location_of
-    from properties.views.portrait import print_portrait
 
-    until = time.monotonic() + options.time_limit if options.time_limit else inf
-    portraits, texts = [], []
-    for found in load(options.targets, operation=options.operation):
-        portrait = inspect(found.implementation, declared=not found.kernel, until=until)
-        portraits.append(portrait)
-        if options.json != "-":
-            print_portrait(Console(), portrait)
-        if found.kernel:
-            texts.append(adapter(portrait, location_of(found.target).module, found.kernel.format))
-    if options.json:
-        text = json.dumps([portrait.to_dict() for portrait in portraits], indent=2, ensure_ascii=False) + "\n"
-        if options.json == "-":
-            print(text, end="")
-        else:
-            Path(options.json).write_text(text, encoding="utf-8")
+    inspected = _inspected(options, options.targets)
+    portraits = [portrait for _, portrait in inspected]
+    if options.html:
+        from properties.views.html.portrait import write
+
+        write(portraits, Path(options.html))
     if options.write:
-        if len(texts) != 1:
-            raise ValueError(f"--write needs one kernel file without an Implementation, but there are {len(texts)}.")
-        Path(options.write).write_text(texts[0], encoding="utf-8")
-        print(f"{options.write} declares this: `attnspec verify {options.write}`.")
+        undeclared = [(found, portrait) for found, portrait in inspected if found.kernel]
+        if len(undeclared) != 1:
+            raise ValueError(f"--write needs one kernel that is not declared yet, but there are {len(undeclared)}.")
+        ((found, portrait),) = undeclared
+        text = adapter(portrait, location_of(found.target).module, found.kernel.format)
+        Path(options.write).write_text(text, encoding="utf-8")
+    _write_json(options.json, [portrait.to_dict() for portrait in portraits] if options.json else None)
+    if options.json != "-":
+        for portrait in portraits:
+            print_portrait(Console(), portrait)
+        if options.write:
+            print(f"{options.write} declares this: `attnspec verify {options.write}`.")
     return 0 if all(portrait.ok for portrait in portraits) else 1
+
+
+def _compare(options: argparse.Namespace) -> int:
+    """Print and write what two kernels do differently. Raises ValueError, a sentence."""
+    from rich.console import Console
+
+    from properties.portraits.differences import differences
+    from properties.portraits.printing import print_differences
+
+    portraits = [portrait for _, portrait in _inspected(options, [*options.targets, options.against])]
+    if len(portraits) != 2:
+        raise ValueError(f"--against compares two kernels, but there are {len(portraits)}.")
+    first, second = portraits
+    found = differences(first, second, _until(options))
+    if options.json != "-":
+        print_differences(Console(), found, first.name, second.name)
+    data = {"first": first.name, "second": second.name, "differences": [vars(difference) for difference in found]}
+    _write_json(options.json, data)
+    return 1 if found else 0
+
+
+def _write_json(name: str | None, data: Any) -> None:
+    """Write data as JSON to a file, or print it for "-"; nothing without a name."""
+    if not name:
+        return
+    text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    if name == "-":
+        print(text, end="")
+    else:
+        Path(name).write_text(text, encoding="utf-8")
 
 
 def _status(child: int, seconds: float) -> int:

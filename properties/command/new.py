@@ -167,7 +167,10 @@ def add_to(commands: Any) -> None:
         "new",
         help="write an adapter to fill in",
         description="Write an adapter to fill in: a function for each operation, and declarations of what your kernels "
-        "support. An existing file stays unchanged. Exit status: 0 the adapter was written · 2 it cannot be written.",
+        "support. An existing file stays unchanged. With --inspect the adapter is filled in by measurement: "
+        "`attnspec new FILE --inspect KERNELS` is `attnspec inspect KERNELS --write FILE`. "
+        "Exit status: 0 the adapter was written · 1 it was written, and --inspect found an anomaly · 2 it cannot be "
+        "written.",
     )
     new.add_argument("file", metavar="FILE", type=Path, help="the file to write, such as my_kernels.py")
     new.add_argument(
@@ -186,6 +189,12 @@ def add_to(commands: Any) -> None:
     new.add_argument(
         "--dtype", choices=_DTYPES, default="float32", help="the type of your kernels' numbers (default: %(default)s)"
     )
+    new.add_argument(
+        "--inspect",
+        metavar="KERNELS",
+        help="fill in what attnspec measures of these kernels: kernels.py, or kernels.py:function with its operation "
+        "as --operations; --library and --dtype are then measured too",
+    )
     new.set_defaults(run=_new)
 
 
@@ -196,6 +205,8 @@ def _new(options: argparse.Namespace) -> int:
     file: Path = options.file
     if file.suffix != ".py" or not file.stem.isidentifier():
         raise ValueError(f"{file} cannot be imported: its name should be an identifier, such as my_kernels.py.")
+    if options.inspect:
+        return _inspected(file, options.inspect, options.operations or [])
     wanted = [named(text, OPERATIONS, "operation") for text in options.operations or ["scaled_dot_product_attention"]]
     text = adapter(file.stem, wanted, options.library, options.dtype)
     try:
@@ -208,6 +219,15 @@ def _new(options: argparse.Namespace) -> int:
     to_fill_in = re.findall(r'"Fill in (\w+)', text)
     print(f"{file}: fill in {', '.join(to_fill_in)}; then `attnspec verify {file}`.")
     return 0
+
+
+def _inspected(file: Path, kernels: str, operations: list[str]) -> int:
+    """Write the adapter that `attnspec inspect` writes, and return the exit status."""
+    from properties.command.inspecting import inspect
+
+    if len(operations) > 1:
+        raise ValueError(f"--inspect takes one operation, but --operations names {len(operations)}.")
+    return inspect([kernels, "--write", str(file), *(f"--operation={name}" for name in operations)])
 
 
 def adapter(name: str, operations: Iterable[str], library: str, dtype: str) -> str:

@@ -41,12 +41,13 @@ LIBRARIES = {
 def libraries_of(function: Callable[..., Any], tries_others: Callable[[], bool]) -> Iterator[str]:
     """Yield the libraries whose arrays a function may take, the most likely first.
 
-    These are NumPy and the imported libraries. The libraries that its code names come first. A
-    library that is installed, but not imported, follows if `tries_others()` is true by then.
+    These are NumPy and the imported libraries. The libraries that its code names come first, and
+    NumPy after another one. A library that is installed, but not imported, follows if
+    `tries_others()` is true by then.
     """
     used = set(_modules(inspect.unwrap(getattr(function, "func", function)), set()))
     loaded = [library for library in LIBRARIES if library == "numpy" or library in sys.modules]
-    yield from sorted(loaded, key=lambda library: library not in used)
+    yield from sorted(loaded, key=lambda library: (library not in used, library == "numpy"))
     if tries_others():
         yield from (library for library in LIBRARIES if library not in loaded and find_spec(library))
 
@@ -59,7 +60,7 @@ def _modules(used: Any, seen: set[int]) -> Iterator[str]:
     if not inspect.isfunction(used):
         yield str(getattr(used, "__module__", "")).split(".")[0]
         return
-    for name in used.__code__.co_names:
-        value = used.__globals__.get(name)
+    named = inspect.getclosurevars(used)
+    for value in (*named.nonlocals.values(), *named.globals.values()):
         if id(value) not in seen:
             yield from _modules(value, seen)

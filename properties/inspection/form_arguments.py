@@ -71,12 +71,12 @@ class Trial:
             if parameter.name in self.given
             else None
             if parameter.optional or parameter.name == "mask"
-            else _MADE.get(parameter.kind, numbers)(self, operation, parameter.name)
+            else _MADE.get(parameter.kind, _numbers)(self, operation, parameter.name)
             for parameter in operation.takes
         )
 
 
-def numbers(trial: Trial, operation: Operation, name: str) -> Array:
+def _numbers(trial: Trial, operation: Operation, name: str) -> Array:
     """Return random multiples of 1/16 between −4 and 4, which every format has exactly. They depend
     on the name and the shape only.
     """
@@ -84,20 +84,20 @@ def numbers(trial: Trial, operation: Operation, name: str) -> Array:
     return np.clip(np.round(16 * random.normal(size=trial.shape(operation, name))) / 16, -4, 4)
 
 
-def integers(trial: Trial, operation: Operation, name: str) -> Array:
+def _integers(trial: Trial, operation: Operation, name: str) -> Array:
     """Return whole numbers below 7: they are positions, rows of a table, and lengths."""
     shape = trial.shape(operation, name)
     return (np.arange(np.prod(shape, dtype=int)) % 7).reshape(shape)
 
 
-def booleans(trial: Trial, operation: Operation, name: str) -> Array:
+def _booleans(trial: Trial, operation: Operation, name: str) -> Array:
     """Return a mask that hides every second key."""
     return np.asarray(np.arange(trial.size(operation.axes[name][-1])) % 2 == 0)
 
 
 _MADE: Mapping[Kind, Callable[[Trial, Operation, str], Any]] = {
-    Kind.INTEGERS: integers,
-    Kind.MASK: booleans,
+    Kind.INTEGERS: _integers,
+    Kind.MASK: _booleans,
     Kind.SIZE: lambda trial, operation, name: trial.size(name),
     Kind.SETTING: lambda trial, operation, name: "default",
 }
@@ -113,9 +113,11 @@ def _setting(trial: Trial, operation: Operation, name: str) -> Any:
 
 
 OPTIONS: Mapping[str, Callable[[Trial, Operation, str], Any]] = {
-    "mask": booleans,
+    "mask": _booleans,
     **dict.fromkeys(_SETTINGS, _setting),
-    **dict.fromkeys(("bias", "sink", "grad_lse", "inv_freq"), numbers),
-    "positions": integers,
+    **dict.fromkeys(("bias", "sink", "grad_lse", "inv_freq"), _numbers),
+    "positions": _integers,
 }
-"""A value of each option that is tried. It changes the result of a function that takes the option."""
+"""A value of each option that is tried. It changes the result of a function that takes the
+option.
+"""

@@ -3,24 +3,33 @@
 An option is taken if a call with it works and has other results than the call without it.
 """
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from properties.inspection.form_arguments import OPTIONS
+from properties.inspection.form_arguments import OPTIONS, Trial
 from properties.inspection.form_trials import RefusedError, Trials, alike
 from properties.inspection.forms import Form
 from properties.inspection.signatures import names_of, usual_names
 
-__all__ = ["find_options"]
+__all__ = ["find_both", "find_options"]
 
 _GROUPED_HEADS = "enable_gqa"
 """The keyword that PyTorch needs for grouped heads."""
 
 _MASKS = ((), ("full masks",), ("padding masks",), ("additive masks",), ("full masks", "additive masks"))
 """The kinds of masks, as words of `supports`, the most general first."""
+
+_UNUSUAL: Mapping[str, Callable[[Trial], Any]] = {
+    "window": lambda trial: (None, 1),
+    "bias": lambda trial: np.ones(trial.size("n_k")),
+}
+"""Values that a function may refuse though it takes an option: an open side, and a bias with fewer
+axes.
+"""
 
 
 def find_options(trials: Trials) -> None:
@@ -34,10 +43,16 @@ def find_options(trials: Trials) -> None:
         offsets = 1 + np.arange(trials.trial.batch)
         if _changes(trials, "offsets", trials.form, offset=offsets):
             trials.change(features=(*trials.form.features, "offsets"))
+    _find_grouped_heads(trials)
+
+
+def find_both(trials: Trials) -> None:
+    """Find whether a call may have a mask and be causal."""
     if {"mask", "causal"} <= {*trials.form.features}:
         visible = OPTIONS["mask"](trials.trial, trials.operation, "mask")
-        trials.works("mask and causal together", trials.trial.with_arguments(mask=visible, causal=True))
-    _find_grouped_heads(trials)
+        both = trials.trial.with_arguments(mask=visible, causal=True)
+        if not trials.works("mask and causal together", both):
+            trials.change(conventions={"causal_with_mask": "refuse"})
 
 
 def _find_causal_switch(trials: Trials) -> None:
@@ -97,7 +112,7 @@ def _find_kind(trials: Trials, forms: list[Form]) -> bool:
                 del trials.refusals[earlier:]
                 trials.adopt(tried, trials.base)
                 return True
-            if "unexpected keyword" in trials.refusals[-1].error:
+            if _is_unknown(trials):
                 break
     if not forms:
         trials.refuse("mask", _nameless("mask"))
@@ -151,22 +166,46 @@ def _find_option(trials: Trials, name: str, value: Any) -> None:
     earlier = len(trials.refusals)
     for keyword in names:
         tried = replace(form, keywords={**form.keywords, name: keyword}, features=(*form.features, name))
-        if _changes(trials, name, tried, **{name: value}):
+        if _changes(trials, name, tried, **{name: value}) and (found := _adjusted(trials, tried, name)):
             del trials.refusals[earlier:]
-            trials.adopt(tried, trials.base)
+            trials.adopt(found, trials.base)
+            return
+        if not _is_unknown(trials):  # a function that takes any name may take only one of them
             return
     if not names:
         trials.refuse(name, f"{known[0]} passes another argument." if known else _nameless(name))
 
 
+def _adjusted(trials: Trials, form: Form, name: str) -> Form | None:
+    """The form in which an option may have its less usual values too; None if there is none."""
+    if name not in _UNUSUAL:
+        return form
+    trial = trials.trial.with_arguments(**{name: _UNUSUAL[name](trials.trial)})
+    for tried in (form, replace(form, adjusted=(*form.adjusted, name))):
+        try:
+            trials.results(tried, trial)
+        except RefusedError as refused:
+            trials.refuse(name, refused)
+        else:
+            return tried
+    return None
+
+
 def _changes(trials: Trials, name: str, form: Form, **given: Any) -> bool:
-    """Whether an option changes the results. Offsets are tried in causal calls if there are some."""
+    """Whether an option changes the results. Offsets are tried in causal calls, if the function
+    takes `causal`.
+    """
     if not name.startswith("offset") or "causal" not in form.features:
         return bool(trials.changed(name, form, trials.trial.with_arguments(**given)))
     causal = trials.trial.with_arguments(causal=True)
     with suppress(RefusedError):
         return bool(trials.changed(name, form, causal.with_arguments(**given), trials.results(trials.form, causal)))
     return False
+
+
+def _is_unknown(trials: Trials) -> bool:
+    """Whether the last call failed because the function does not know a name."""
+    return "unexpected keyword" in trials.refusals[-1].error
 
 
 def _nameless(parameter: str) -> str:

@@ -4,7 +4,7 @@ The search varies one thing after another: the library and the type of arrays, t
 number of axes, the options, the memory layout, and the sizes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from properties.contract.operations import OPERATIONS
+from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.inspection.array import Array
 from properties.inspection.array_libraries import libraries_of
 from properties.inspection.form_arguments import Trial, heads_of
-from properties.inspection.form_options import find_options
-from properties.inspection.form_sizes import find_sizes
+from properties.inspection.form_options import find_both, find_options
+from properties.inspection.form_sizes import find_places, find_sizes
 from properties.inspection.form_trials import NoFormError, RefusedError, Trials, alike
-from properties.inspection.forms import HEADS_FIRST, ROWS_FIRST, Form
+from properties.inspection.forms import HEADS_FIRST, ROWS_FIRST, Form, has_movable_rows, required
 from properties.inspection.probe import SpentError
 from properties.inspection.signatures import ways
 
@@ -28,11 +28,16 @@ __all__ = ["NoFormError", "form_of"]
 _MOST_CALLS = 40
 _FEW_ROWS = 16
 _DTYPES = ("float64", "float32", "float16", "bfloat16")
-_PLACES = ((2, HEADS_FIRST), (2, ROWS_FIRST), (1, HEADS_FIRST), (0, HEADS_FIRST))
+_PLACES_OF_HEADS = ((2, HEADS_FIRST), (2, ROWS_FIRST), (1, HEADS_FIRST), (0, HEADS_FIRST))
+_OTHER_PLACES = ((1, HEADS_FIRST), (0, HEADS_FIRST), (2, HEADS_FIRST))
 """The numbers and orders of axes with which the first call is tried."""
 
-_OTHER_SIZES: Mapping[str, int] = dict.fromkeys(("head_dim", "value_dim", "embed_dim"), 128)
-"""The sizes of the first call if everyday sizes fail."""
+_FIRST_SIZES: Sequence[Mapping[str, int]] = (
+    {},
+    {"start_pos": 0},
+    dict.fromkeys(("head_dim", "value_dim", "embed_dim"), 128),
+)
+"""The sizes of the first call that differ from everyday sizes, in the order of trial."""
 
 _ATTENTION = ("scaled_dot_product_attention", "causal_attention", "grouped_query_attention", "attention")
 _ATTENTION_GRADIENTS = ("scaled_dot_product_attention_vjp", "attention_vjp")
@@ -40,6 +45,7 @@ _ROTATIONS = ("rope", "apply_rotary")
 _ROTATION_GRADIENTS = ("rope_vjp", "apply_rotary_vjp")
 
 _FACTOR = 1 / 1024
+_NONZERO_SHARE = 0.75  # half of a float64 array is left if the function writes float32
 _LINEAR: Mapping[str, str] = {
     **dict.fromkeys(_ATTENTION, "v"),
     **dict.fromkeys((*_ATTENTION_GRADIENTS, *_ROTATION_GRADIENTS, "multi_head_attention_vjp"), "grad_out"),
@@ -61,7 +67,7 @@ def form_of(function: Callable[..., Any], operation: str, until: float = inf, ca
         raise ValueError(f"{operation} takes a class of caches, and not a function.")
     trials = Trials(function, operation, calls, until)
     try:
-        for find in (_find_first, _shorten, _find_dtypes, _find_order_of_axes, find_options, find_sizes):
+        for find in _STAGES:
             find(trials)
     except SpentError:
         trials.assumed.append(f"The search ended after {trials.calls} calls. The rest is assumed to work.")
@@ -77,26 +83,34 @@ def _find_first(trials: Trials) -> None:
     def has_type_error() -> bool:
         return any("TypeError" in refusal.error for refusal in trials.refusals)
 
-    for sizes in ({}, _OTHER_SIZES):
-        for rank, axes in _PLACES:
+    for sizes in (sizes for sizes in _FIRST_SIZES if not sizes or sizes.keys() & trials.measured):
+        for rank, axes in _places(trials.operation):
             for library in libraries_of(trials.function, has_type_error):
                 form = Form(trials.operation.name, library, (), (rank,), axes)
                 if rank >= heads_of(trials.operation) and _find_at(trials, Trial(sizes, rank), form):
                     return
 
 
+def _places(operation: Operation) -> Sequence[tuple[int, str]]:
+    """The numbers and orders of axes that the arrays of an operation may have."""
+    names = required(operation)
+    if any(has_movable_rows(operation, name) for name in names):
+        return _PLACES_OF_HEADS
+    return _OTHER_PLACES if any(BATCH in operation.axes.get(name, ()) for name in names) else _OTHER_PLACES[:1]
+
+
 def _find_at(trials: Trials, trial: Trial, form: Form) -> bool:
     """Find a way of passing arguments, and a number type, with which a call works."""
     for way in ways(trials.function, trials.operation):
         takes_start = "start_pos" in (*way.positional, *way.keywords)
-        first = trial if takes_start else trial.with_arguments(start_pos=0)
+        first = trial if takes_start else trial.sized(start_pos=0)
         earlier, trials.is_unchecked = len(trials.refusals), False
         for dtype in _DTYPES:
             try:
                 found, base = trials.with_results(replace(form, dtypes=(dtype,), **way._asdict()), first)
             except RefusedError as refused:
                 trials.refuse(dtype, refused)
-                trials.is_unchecked |= trials.has_returned
+                trials.is_unchecked |= _may_misread(trials, form)
                 continue
             del trials.refusals[:earlier]
             trials.first = first
@@ -170,7 +184,7 @@ def _find_dtypes(trials: Trials) -> None:
     reading: dict[str, list[Array]] = {}
     returning: dict[str, list[Array]] = {}
     for dtype in _DTYPES[_DTYPES.index(first) :]:
-        if reading and trials.is_unchecked:  # the function may read beyond the end of narrower arrays
+        if reading and trials.is_unchecked:  # it may read beyond the end of narrower arrays
             trials.refuse(dtype, "It was not tried: the function does not check the type of its arrays.")
             continue
         form = replace(trials.form, dtypes=(dtype,))
@@ -182,19 +196,36 @@ def _find_dtypes(trials: Trials) -> None:
             reading[dtype] = results
         except RefusedError as refused:
             trials.refuse(dtype, refused)
-            trials.is_unchecked |= trials.has_returned and not reading
+            trials.is_unchecked |= not reading and _may_misread(trials, form)
     found = reading or returning
     trials.adopt(replace(trials.form, dtypes=tuple(found)), next(iter(found.values())))
 
 
-def _require_linear(trials: Trials, form: Form, results: list[Array]) -> None:
-    """Raise RefusedError if a factor of an argument is not a factor of the first result. A function
-    that misreads the type of its arrays shows this.
+def _may_misread(trials: Trials, form: Form) -> bool:
+    """Whether the last call returned something wrong for arrays of a type. JAX changes the type of
+    float64 arrays before the function gets them.
     """
-    name = _LINEAR.get(trials.operation.name)
+    return trials.has_returned and bool(trials.operation.arrays) and form.arrays != "jax"
+
+
+def _require_linear(trials: Trials, form: Form, results: list[Array]) -> None:
+    """Raise RefusedError if a factor of an argument is not a factor of the first result, or if much
+    of this result is 0. A function that misreads the type of its arrays shows one of them: it
+    writes a part of the result only, or interprets bits as other numbers.
+    """
+    name, output = _LINEAR.get(trials.operation.name), trials.operation.outputs[0]
     if name is None:
         return
+    if np.count_nonzero(results[0]) <= _NONZERO_SHARE * results[0].size:
+        raise RefusedError(f"More than a quarter of {output} is 0.")
     given = trials.operation.named(trials.trial.arguments(trials.operation))[name]
     scaled = trials.results(form, trials.trial.with_arguments(**{name: given * _FACTOR}))
     if not alike(results[0] * _FACTOR, scaled[0]):
-        raise RefusedError(f"{name} / 1024 does not give {trials.operation.outputs[0]} / 1024.")
+        raise RefusedError(f"{name} / 1024 does not give {output} / 1024.")
+
+
+_STAGES = (
+    *(_find_first, _shorten, _find_dtypes, _find_order_of_axes),
+    *(find_options, find_places, find_both, find_sizes),
+)
+"""What is found, in order. Each stage goes on with what the stages before it found."""

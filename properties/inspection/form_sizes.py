@@ -5,11 +5,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from properties.contract.operations import BATCH
-from properties.inspection.form_arguments import heads_of
+from properties.inspection.form_arguments import OPTIONS, heads_of
 from properties.inspection.form_trials import RefusedError, Trials, alike
+from properties.inspection.forms import required
 from properties.inspection.size_rules import predicate_of, rule_of, sentence_of
 
-__all__ = ["find_sizes"]
+__all__ = ["find_places", "find_sizes"]
 
 _MOST_AXES = 3  # before the last two
 
@@ -32,11 +33,15 @@ _COMPARISONS = {(True, False): ">= 0", (False, True): "<= 0", (False, False): "=
 _MAY_BE_EMPTY = ("n_k", "n_q", "head_dim", "seq_len", "embed_dim", "batch")
 
 
-def find_sizes(trials: Trials) -> None:
-    """Find the numbers of axes, the memory layouts, and the sizes that the function takes."""
+def find_places(trials: Trials) -> None:
+    """Find the memory layouts and the numbers of axes that the function takes."""
     _find_layouts(trials)
     _find_ranks(trials)
-    if "start_pos" in trials.measured & trials.trial.given.keys():
+
+
+def find_sizes(trials: Trials) -> None:
+    """Find the sizes that the function takes."""
+    if "start_pos" in trials.measured and not trials.trial.size("start_pos"):
         trials.restrict("start_pos", rule="(0,)")
     for group, values in _SIZES.items():
         if names := [name for name in group if name in trials.measured]:
@@ -54,7 +59,13 @@ def _find_ranks(trials: Trials) -> None:
         trials.change(batch_ranks=(0, 1, 2))
         return
     others = [rank for rank in range(heads_of(operation), _MOST_AXES + 1) if rank != known]
-    working = [rank for rank in others if trials.works(f"{rank + 2} axes", replace(trials.trial, rank=rank))]
+    takes_mask = "mask" in trials.form.features or (
+        "mask" in required(operation) and "no masks" not in trials.form.words
+    )
+    trial = trials.trial
+    if takes_mask:
+        trial = trial.with_arguments(mask=OPTIONS["mask"](trial, operation, "mask"))
+    working = [rank for rank in others if trials.works(f"{rank + 2} axes", replace(trial, rank=rank))]
     ranks = sorted([known, *working])
     trials.change(batch_ranks=tuple(ranks))
     trials.trial = replace(trials.trial, rank=ranks[0])  # the calls that follow are cheaper

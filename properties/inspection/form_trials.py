@@ -4,6 +4,7 @@ A call works if it returns finite arrays of the right shape and type. Whether th
 is not asked.
 """
 
+import builtins
 import time
 import warnings
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import numpy as np
 
 from properties.contract.caller import Caller
 from properties.contract.conversion import UngivenError
+from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError
 from properties.contract.wording import said
@@ -26,7 +28,7 @@ from properties.inspection.probe import SpentError
 __all__ = ["NoFormError", "RefusedError", "Trials", "alike"]
 
 
-class NoFormError(Exception):
+class NoFormError(ValueError):
     """No call worked. The message has a line for each reason."""
 
 
@@ -97,8 +99,17 @@ class Trials:
             self.results(self.form, trial)
         except RefusedError as refused:
             self.refuse(what, refused)
+            self._note_exception(refused)
             return False
         return True
+
+    def _note_exception(self, refused: RefusedError) -> None:
+        """Declare the exception of a refused size, if it is a built-in one that is not declared."""
+        cause = refused.__cause__ and refused.__cause__.__cause__
+        name = type(cause).__name__
+        known = isinstance(cause, Implementation.refuses) or name in self.form.refuses
+        if isinstance(cause, Exception) and hasattr(builtins, name) and not known:
+            self.change(refuses=(*self.form.refuses, name))
 
     def changed(self, what: str, form: Form, trial: Trial, base: list[Array] | None = None) -> list[Array]:
         """Return the results of a call with an option, if it works and has other results than the

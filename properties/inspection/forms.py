@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import oracles
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.inspection.array_libraries import LIBRARIES
 from properties.inspection.size_rules import predicate_of
 
-__all__ = ["HEADS_FIRST", "ROWS_FIRST", "Form", "Refusal", "required", "results_of"]
+__all__ = ["HEADS_FIRST", "ROWS_FIRST", "Form", "Refusal", "has_movable_rows", "required", "results_of"]
 
 HEADS_FIRST, ROWS_FIRST = "b h s d", "b s h d"
 """The orders of axes: batch, heads, sequence, width, as the contract has them; or heads after the
@@ -29,10 +30,29 @@ _MASK_SHAPES = {
 }
 """Code for the shape of a full mask, by the array that shows the shape."""
 
+_ADJUSTED = {
+    "window": """\
+    if "window" in options:
+        longest = max(q.shape[-2], k.shape[-2])
+        options["window"] = tuple(longest if side is None else side for side in options["window"])
+""",
+    "bias": """\
+    if "bias" in options:
+        bias = options["bias"]
+        options["bias"] = bias.reshape((1,) * (q.ndim - bias.ndim) + bias.shape)
+""",
+}
+"""Code that changes the value of an option: an open side of a window gets a number, and a bias gets
+all axes.
+"""
+
+_USUAL_REFUSALS = tuple(kind.__name__ for kind in Implementation.refuses)
 _DEFAULTS = {
+    "conventions": "oracles.Conventions()",
     "arrays": '"numpy"',
     "batch_ranks": "(0, 1, 2)",
     "supports": "[]",
+    "refuses": f"({', '.join(_USUAL_REFUSALS)})",
     "features": "()",
     "layouts": "None",
 }
@@ -61,9 +81,12 @@ class Form:
     switches      further keyword arguments of every call
     results       code for each result, which takes it from the return value `found`
     fills_mask    whether a call without a mask must pass a mask that hides no key
+    adjusted      the options whose values the wrapper changes to values that the function takes
     features      the names of `FEATURES` that the function takes
     words         the words of `supports`
     sizes         the rule of each restricted size, as code: see `size_rules`
+    conventions   the fields of `Conventions` that say what a call may pass
+    refuses       the names of built-in exceptions, next to the default ones, that refused a size
     layouts       () if the function misreads arrays that are not contiguous, else None
     refusals      what failed, and why
     assumed       sentences on what is declared beyond what was tried
@@ -80,9 +103,12 @@ class Form:
     switches: Mapping[str, Any] = field(default_factory=dict)
     results: tuple[str, ...] = ()
     fills_mask: bool = False
+    adjusted: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     sizes: Mapping[str, str] = field(default_factory=dict)
+    conventions: Mapping[str, str] = field(default_factory=dict)
+    refuses: tuple[str, ...] = ()
     layouts: tuple[str, ...] | None = None
     refusals: tuple[Refusal, ...] = ()
     assumed: tuple[str, ...] = ()
@@ -110,7 +136,7 @@ class Form:
             self.axes == HEADS_FIRST
             and self.positional == required(self._operation)
             and self.results in (results_of(self._operation)[0], ("found",))
-            and not (self.switches or self._renamed or self.fills_mask)
+            and not (self.switches or self._renamed or self.fills_mask or self.adjusted)
         )
 
     @property
@@ -118,11 +144,14 @@ class Form:
         """The fields of an `Implementation` that differ from their defaults, as code."""
         sizes = ", ".join(f'"{name}": {rule}' for name, rule in self.sizes.items())
         supports = ", ".join([*map(_quoted, self.words), *([f"{{{sizes}}}"] if sizes else [])])
+        conventions = ", ".join(f'{name}="{value}"' for name, value in self.conventions.items())
         written = {
             "arithmetic": _quoted(self.dtype),
+            "conventions": f"oracles.Conventions({conventions})",
             "arrays": LIBRARIES[self.arrays].arrays,
             "batch_ranks": repr(self.batch_ranks),
             "supports": f"[{supports}]",
+            "refuses": f"({', '.join([*_USUAL_REFUSALS, *self.refuses])})",
             "features": _quoted(self.features),
             "layouts": repr(self.layouts),
         }
@@ -131,9 +160,9 @@ class Form:
     @property
     def imports(self) -> tuple[str, ...]:
         """The import statements that the declarations and the wrapper need."""
-        statement = LIBRARIES[self.arrays].imports
+        statements = ("from attnspec import oracles", LIBRARIES[self.arrays].imports)
         used = "".join([*self.declarations.values(), *([] if self.is_direct else [self.code()])])
-        return (statement,) if f"{statement.split()[-1]}." in used else ()
+        return tuple(statement for statement in statements if f"{statement.split()[-1]}." in used)
 
     def implementation(self, name: str, function: Callable[..., Any]) -> Implementation:
         """Return the implementation that offers the function as the operation."""
@@ -142,7 +171,7 @@ class Form:
         return Implementation(name, {self.operation: self.wrapped(function)}, **fields)
 
     def wrapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function as the contract calls it: itself, or the wrapper that `code` writes."""
+        """Return the function as the contract calls it: itself, or the wrapper of `code`."""
         if self.is_direct:
             return function
         namespace = self._namespace(function)
@@ -156,6 +185,7 @@ class Form:
         lines = [
             f"def {self.operation}({', '.join(parameters)}):",
             *self._mask_lines(),
+            *(_ADJUSTED[name].rstrip() for name in self.adjusted),
             *self._axes_lines(),
             *([f"    names = {_quoted(self._renamed)}"] if self._renamed else []),
             f"    found = {kernel}({', '.join(self._arguments())})",
@@ -178,7 +208,7 @@ class Form:
         return {name: keyword for name, keyword in self._option_names.items() if name != keyword}
 
     def _namespace(self, function: Callable[..., Any]) -> dict[str, Any]:
-        namespace: dict[str, Any] = {"kernel": function}
+        namespace: dict[str, Any] = {"kernel": function, "oracles": oracles}
         exec(LIBRARIES[self.arrays].imports, namespace)
         return namespace
 
@@ -193,7 +223,7 @@ class Form:
         if self.axes == HEADS_FIRST:
             return []
         copied = LIBRARIES[self.arrays].copied
-        arrays = [name for name in required(self._operation) if _has_movable_rows(self._operation, name)]
+        arrays = [name for name in required(self._operation) if has_movable_rows(self._operation, name)]
         return [f"    {name} = {name}.swapaxes(-2, -3){copied}" for name in arrays]
 
     def _arguments(self) -> list[str]:
@@ -212,7 +242,7 @@ class Form:
         """The results, as code."""
         return [
             f"{code}.swapaxes(-2, -3)"
-            if self.axes == ROWS_FIRST and code != "None" and _has_movable_rows(self._operation, name)
+            if self.axes == ROWS_FIRST and code != "None" and has_movable_rows(self._operation, name)
             else code
             for name, code in zip(self._operation.outputs, self.results, strict=False)
         ]
@@ -235,9 +265,9 @@ def results_of(operation: Operation) -> tuple[tuple[str, ...], ...]:
     return (several,)
 
 
-def _has_movable_rows(operation: Operation, name: str) -> bool:
-    """Whether an array has rows of channels behind leading axes. Libraries disagree about the order
-    of the axes of rows and of heads.
+def has_movable_rows(operation: Operation, name: str) -> bool:
+    """Return whether an array has rows of channels behind leading axes. Libraries disagree about
+    the order of the axes of rows and of heads.
     """
     axes = operation.axes.get(name, ())
     return axes[:1] == (BATCH,) and axes[-1] in ("head_dim", "value_dim") and not operation.broadcasts(name)

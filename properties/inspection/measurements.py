@@ -14,18 +14,25 @@ from typing import Any
 from properties.contract.caller import Caller
 from properties.contract.conversion import UngivenError
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.operations import Operation
 from properties.contract.results import BrokenError
 from properties.contract.support import OutsideError
+from properties.inspection.caches import caches, sentences_of_caches
+from properties.inspection.curve import curve
+from properties.inspection.curve_sentences import sentences_of_curve
 from properties.inspection.gradients import gradients
+from properties.inspection.influence import influence, sentences_of_influence
+from properties.inspection.micrometer import micrometer, sentences_of_micrometer
 from properties.inspection.probe import Probe, SpentError
 from properties.inspection.read_sentences import sentences_of_reads
 from properties.inspection.reads import reads
 from properties.inspection.rotation import rotation, sentences_of_rotation
 from properties.inspection.score_form import score_form, sentences_of_scores
 from properties.inspection.shapes import Shape, shape_of
+from properties.inspection.term_sentences import sentences_of_terms
+from properties.inspection.terms import terms
 
-__all__ = ["AROUND", "measured", "sentences_at"]
+__all__ = ["AROUND", "measured", "sentences_around", "sentences_at"]
 
 _MOST_CALLS = 60
 _MOST_SECONDS = 5.0  # for slow implementations: everyday sizes take less than one
@@ -38,43 +45,73 @@ _Measurements = Sequence[tuple[Instrument, Mapping[str, int]]]
 
 
 def _reads(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return sentences_of_reads(reads(probe, shape))
+    return sentences_of_reads(probe.kept(shape, reads(probe, shape)))
 
 
 def _scores(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return sentences_of_scores(score_form(probe, shape))
+    return sentences_of_scores(probe.kept(shape, score_form(probe, shape)))
+
+
+def _curve(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_curve(curve(probe, shape))
+
+
+def _terms(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_terms(terms(probe, shape, shape.arguments.keys() & {"bias", "sink"}))
 
 
 def _gradients(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return next((said for entries in gradients(probe, shape) if (said := entries.sentences())), ())
+    return next((said for entries in probe.kept(shape, gradients(probe, shape)) if (said := entries.sentences())), ())
+
+
+def _influence(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_influence(influence(probe, shape))
+
+
+def _micrometer(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_micrometer(probe.kept(shape, micrometer(probe, shape)))
+
+
+def _caches(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_caches(caches(probe, shape))
 
 
 def _rotation(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return sentences_of_rotation(rotation(probe, shape))
+    return sentences_of_rotation(probe.kept(shape, rotation(probe, shape)))
 
+
+_OF_MANY_CALLS: tuple[Instrument, ...] = (_influence, _micrometer)
 
 _HEADS = {"num_heads": 4, "kv_heads": 2}
 _OF_ATTENTION: _Measurements = (
+    (_terms, {}),
+    (_terms, {"batch": 2, **_HEADS, "n_q": 4, "n_k": 5}),
     (_reads, {}),
-    (_scores, {}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 5, "n_k": 12}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 12, "n_k": 5}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 40, "n_k": 40}),
     (_reads, {**_HEADS, "n_q": 3, "n_k": 130}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 1, "n_k": 1040}),
+    (_scores, {}),
+    (_curve, {}),
     (_scores, {"head_dim": 6}),
     (_scores, {"head_dim": 96}),
+    (_micrometer, {}),
+    (_influence, {}),
 )
 _OF_GRADIENTS: _Measurements = (
     (_gradients, {}),
     (_gradients, {"n_q": 3, "n_k": 4, "head_dim": 3, "value_dim": 5}),
     (_gradients, {"batch": 2, **_HEADS, "n_q": 4, "n_k": 3, "head_dim": 5, "value_dim": 3}),
+    (_influence, {}),
 )
 _OF_ROTATIONS: _Measurements = (
     (_rotation, {}),
     (_rotation, {"seq_len": 4, "head_dim": 6}),
     (_rotation, {"seq_len": 3, "head_dim": 96}),
+    (_influence, {}),
 )
+_OF_SOFTMAX: _Measurements = ((_micrometer, {}), (_influence, {}))
 
 AROUND: Mapping[str, _Measurements] = {
     **dict.fromkeys(
@@ -82,6 +119,8 @@ AROUND: Mapping[str, _Measurements] = {
     ),
     **dict.fromkeys(("scaled_dot_product_attention_vjp", "attention_vjp"), _OF_GRADIENTS),
     **dict.fromkeys(("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp"), _OF_ROTATIONS),
+    "hard_masked_softmax": _OF_SOFTMAX,
+    "decode": ((_caches, {}),),
 }
 """The measurements of each operation, in order."""
 
@@ -99,14 +138,18 @@ def measured(
     At most 60 calls are made, until `until`, a reading of time.monotonic. An instrument is left out
     where the implementation does not take its calls, or raises.
     """
-    called = OPERATIONS[operation]
-    if operation not in AROUND:
+    until = min(until, time.monotonic() + _MOST_SECONDS)
+    return sentences_around(Probe(Caller(implementation, operation, observe), _MOST_CALLS, until), arguments)
+
+
+def sentences_around(probe: Probe, arguments: Sequence[Any]) -> tuple[str, ...]:
+    """Return the sentences of `measured` on the operation of a probe, by the calls that it has left."""
+    called = probe.operation
+    if called.name not in AROUND:
         return ()
     own = shape_of(called, arguments)
     if not all((*own.sizes.values(), *own.batch)):
         return ()
-    until = min(until, time.monotonic() + _MOST_SECONDS)
-    probe = Probe(Caller(implementation, operation, observe), _MOST_CALLS, until)
     found: tuple[str, ...] = ()
     speaks: Instrument | None = None
     for instrument, shape in _measurements(probe, called, own):
@@ -124,9 +167,13 @@ def measured(
 
 def sentences_at(probe: Probe, shape: Shape) -> tuple[str, ...]:
     """Return the sentences of the first instrument that has something to say at one shape, of those
-    that measure the operation at the shape of the given call.
+    that measure the operation at the shape of the given call by few calls.
     """
-    own = (instrument for instrument, sizes in AROUND.get(probe.operation.name, ()) if not sizes)
+    own = (
+        instrument
+        for instrument, sizes in AROUND.get(probe.operation.name, ())
+        if not sizes and instrument not in _OF_MANY_CALLS
+    )
     return next((said for instrument in own if (said := _said(probe, instrument, shape))), ())
 
 

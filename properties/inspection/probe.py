@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from properties.inspection.array import Array
 from properties.inspection.shapes import Shape
 
 __all__ = ["Probe", "Reading", "SpentError", "joined"]
+
+_Record = TypeVar("_Record")
 
 
 class SpentError(Exception):
@@ -41,17 +43,31 @@ class Probe:
     """The caller's own operation, for at most `calls` calls until a reading of time.monotonic.
 
     `worst` is the largest error so far divided by its error limit, and `wrong` the first call with
-    a result outside its limit.
+    a result outside its limit. `records` are the records that instruments made, each with the shape
+    of its calls.
     """
 
     def __init__(self, caller: Caller, calls: int, until: float = inf) -> None:
         self.caller, self.calls, self.until = caller, calls, until
         self.operation = OPERATIONS[caller.operation]
         self.worst, self.wrong = 0.0, tuple[Call, ...]()
+        self.records: list[tuple[Shape, Any]] = []
+
+    def kept(self, shape: Shape, record: _Record) -> _Record:
+        """Add the record of an instrument to `records`, and return it."""
+        self.records.append((shape, record))
+        return record
 
     def takes(self, shape: Shape) -> bool:
         """Whether the implementation supports the sizes and the options of a call."""
         return self.caller.takes(*shape.call(self.operation))
+
+    def scale(self, shape: Shape) -> float:
+        """The factor of q·k that a call of a shape should have."""
+        given = shape.arguments.get("scale")
+        if given is not None:
+            return float(given)
+        return 1.0 if self.caller.conventions.scale_default == "one" else float(shape.sizes["head_dim"] ** -0.5)
 
     def results(self, shape: Shape, **arrays: Any) -> dict[str, Reading]:
         """The results of one call by name. The arrays that are not given are zeros.

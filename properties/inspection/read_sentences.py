@@ -13,7 +13,7 @@ from properties.inspection.array import Array
 from properties.inspection.places import place, placed, sentence, spanned
 from properties.inspection.reads import LEAST_SHARE, Reads
 
-__all__ = ["sentences_of_reads"]
+__all__ = ["index_map", "sentences_of_reads"]
 
 _MOST_RUNS = 3  # of rows that miss other keys each
 _MOST_PAIRS = 4  # of indices, where no rule describes all
@@ -125,22 +125,22 @@ def _elsewhere(found: Reads, rows: Sequence[_Row]) -> list[str]:
             for places in ([row.heads for row in single], [row.home for row in single])
         )
         if read != home:
-            index_map = _index_map([row.place[axis] for row in single], read, name, lead[axis])
-            sentences.append(_said(found, single, _READS, index_map))
+            rule = index_map([row.place[axis] for row in single], read, name, lead[axis])
+            sentences.append(_said(found, single, _READS, f"the values of {rule}"))
     return sentences
 
 
-def _index_map(own: Sequence[int], read: Sequence[int], name: str, size: int) -> str:
-    """Which index of an axis of v each index of the output reads, by the first rule that is true of
-    all, or one by one.
+def index_map(own: Sequence[int], read: Sequence[int], name: str, size: int) -> str:
+    """Return which index of an axis of an input each index of the output reads, by the first rule
+    that is true of all, or one by one: "batch (b + 1) mod 2".
     """
     letter = name.split()[-1][0]
     for rule, index_of in _index_maps(size):
         if [index_of(index) for index in own] == list(read):
-            return f"the values of {name} {rule.format(i=letter)}"
+            return f"{name} {rule.format(i=letter)}"
     pairs = sorted(set(zip(own, read, strict=True)))
     shown = ", ".join(f"{index} → {other}" for index, other in pairs[:_MOST_PAIRS])
-    return f"the values of another {name}: {shown}{' …' if len(pairs) > _MOST_PAIRS else ''}"
+    return f"another {name}: {shown}{' …' if len(pairs) > _MOST_PAIRS else ''}"
 
 
 def _index_maps(size: int) -> Iterator[tuple[str, Callable[[int], int]]]:

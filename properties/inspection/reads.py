@@ -20,7 +20,9 @@ from properties.inspection.shapes import Shape
 
 __all__ = ["LEAST_SHARE", "Reads", "reads"]
 
-_CALLS = 8  # of the first round
+_CALLS_OF_THE_FIRST_ROUND = 8  # at most
+_LABELS_OF_THE_FIRST_ROUND = 64  # at least, if as many calls allow them
+_FEW_CALLS = 2
 _WIDE = 64  # columns of v, if its own are too few
 _PARTS = 8  # of a block that is cut
 
@@ -63,17 +65,16 @@ class Reads:
         return (*["batch"] * self.batch, *["key head"] * (len(self.columns) - self.batch - 1), "key")
 
 
-def reads(probe: Probe, shape: Shape, calls: int = _CALLS) -> Reads:
-    """Measure which keys each query reads, with about `calls` calls if all is right. Raises as
-    `Probe.results`.
-    """
-    shape = _wide_enough(probe, _with_plain_scores(shape), calls)
+def reads(probe: Probe, shape: Shape) -> Reads:
+    """Measure which keys each query reads. Raises as `Probe.results`."""
+    shape = _wide_enough(probe, _with_plain_scores(shape))
     operation = probe.operation
     rows, columns = shape.rows(operation, "q"), shape.rows(operation, "v")
     total, width = int(np.prod(columns)), shape.sizes["value_dim"]
-    labels: Sequence[Array] = np.array_split(np.arange(total), min(total, calls * width))
+    most = min(_CALLS_OF_THE_FIRST_ROUND * width, max(_FEW_CALLS * width, _LABELS_OF_THE_FIRST_ROUND))
+    labels: Sequence[Array] = np.array_split(np.arange(total), min(total, most))
     reading, first = probe.weights(shape, labels), labels[:width]
-    while probe.calls > _CALLS and (cut := _cut(labels, reading)):
+    while probe.calls > _CALLS_OF_THE_FIRST_ROUND and (cut := _cut(labels, reading)):
         finer = [part for place in cut for part in np.array_split(labels[place], min(len(labels[place]), _PARTS))]
         kept = [place for place in range(len(labels)) if place not in cut]
         more = probe.weights(shape, finer)
@@ -104,13 +105,16 @@ def _with_plain_scores(shape: Shape) -> Shape:
     return replace(shape, arguments=options)
 
 
-def _wide_enough(probe: Probe, shape: Shape, calls: int) -> Shape:
-    """The shape, with more columns of v if the first round could not tell all keys apart and the
-    implementation takes them.
+def _wide_enough(probe: Probe, shape: Shape) -> Shape:
+    """The shape, with more columns of v if all keys need more than a few calls and the implementation
+    takes them.
     """
     total = int(np.prod(shape.rows(probe.operation, "v")))
-    wider = shape.changed(probe.operation, value_dim=min(_WIDE, total))
-    is_narrow = total > calls * shape.sizes["value_dim"]
+    columns = min(_WIDE, total)
+    is_square = shape.sizes.get("head_dim") == shape.sizes["value_dim"]  # kernels choose their code by this
+    sizes = {"value_dim": columns, **({"head_dim": columns} if is_square else {})}
+    wider = shape.changed(probe.operation, None, **sizes)
+    is_narrow = total > _FEW_CALLS * shape.sizes["value_dim"]
     return wider if is_narrow and probe.takes(wider) else shape
 
 

@@ -11,9 +11,9 @@ from properties.contract.operations import BATCH, Operation
 from properties.contract.support import SIZES
 from properties.inspection.array import Array
 
-__all__ = ["Shape", "shape_of"]
+__all__ = ["CHOSEN", "Shape", "shape_of"]
 
-_CHOSEN = ("q", "k", "v", "x", "grad_out")
+CHOSEN = ("q", "k", "v", "x", "scores", "grad_out")
 """The arrays that the instruments choose."""
 
 _OF_PAIRS = {"inv_freq", "rotary_dim", "sections"}
@@ -38,7 +38,7 @@ class Shape:
 
     def call(self, operation: Operation, **arrays: Any) -> tuple[Any, ...]:
         """The arguments of a call of this shape: zeros, except for what is given."""
-        zeros = {name: self.zeros(operation, name) for name in _CHOSEN if name in operation.parameters}
+        zeros = {name: self.zeros(operation, name) for name in CHOSEN if name in operation.parameters}
         given: dict[str, Any] = {**zeros, **self.arguments, **arrays}
         return tuple(given.get(parameter) for parameter in operation.parameters)
 
@@ -96,14 +96,10 @@ def _lengths(shape: Shape, axes: Sequence[str]) -> list[int]:
 
 def shape_of(operation: Operation, arguments: Sequence[Any]) -> Shape:
     """The shape of a call, with everything that the instruments do not choose as an option."""
-    axes = {axis for name in _CHOSEN if name in operation.parameters for axis in operation.axes[name]}
+    axes = {axis for name in CHOSEN if name in operation.parameters for axis in operation.axes[name]}
     sizes = operation.sizes(tuple(arguments))
     return Shape(
         {name: sizes[name] for name in SIZES if name in axes and name in sizes},
         operation.lead(tuple(arguments)),
-        {
-            name: value
-            for name, value in operation.named(arguments).items()
-            if name not in _CHOSEN and value is not None
-        },
+        {name: value for name, value in operation.named(arguments).items() if name not in CHOSEN and value is not None},
     )

@@ -87,7 +87,7 @@ def ways(function: Callable[..., Any], operation: Operation) -> list[Way]:
     signature = _signature(function)
     passed = required(operation)
     needed = tuple(parameter for parameter in passed if parameter not in _MAY_LACK)
-    shown = tuple(_shown_order(signature, passed)) if signature else ()
+    shown = tuple(_shown_order(function, operation, signature)) if signature else ()
     if shown[: len(passed)] == passed:
         found = [Way(passed, {})]
     elif shown[: len(needed)] == needed:
@@ -102,11 +102,19 @@ def ways(function: Callable[..., Any], operation: Operation) -> list[Way]:
     return [way for way in (*found, *filled) if signature is None or _binds(signature, way)]
 
 
-def _shown_order(signature: inspect.Signature, parameters: tuple[str, ...]) -> Iterator[str]:
-    """The parameters in the order of a signature, up to a name that is not usual."""
-    remaining = list(parameters)
+def _shown_order(function: Callable[..., Any], operation: Operation, signature: inspect.Signature) -> Iterator[str]:
+    """The required parameters in the order of a signature, up to a name that is not usual, or less
+    usual than another name in the signature.
+    """
+    remaining = list(required(operation))
     for shown in signature.parameters.values():
-        found = [name for name in remaining if shown.kind in _BY_POSITION and shown.name in usual_names(name)]
+        found = [
+            name
+            for name in remaining
+            if shown.kind in _BY_POSITION
+            and shown.name in usual_names(name)
+            and names_of(function, operation, name)[:1] in ((), (shown.name,))
+        ]
         if not found:
             return
         remaining.remove(found[0])

@@ -9,6 +9,9 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
+from properties.inspection.caches import caches, sentences_of_caches
+from properties.inspection.curve import curve
+from properties.inspection.curve_sentences import sentences_of_curve
 from properties.inspection.entries import Entries
 from properties.inspection.gradients import gradients
 from properties.inspection.probe import Probe, Reading
@@ -17,6 +20,8 @@ from properties.inspection.reads import reads
 from properties.inspection.rotation import rotation, sentences_of_rotation
 from properties.inspection.score_form import score_form, sentences_of_scores
 from properties.inspection.shapes import Shape, shape_of
+from properties.inspection.term_sentences import sentences_of_terms
+from properties.inspection.terms import terms
 from properties.laws.law import Laws
 
 __all__ = ["law"]
@@ -24,7 +29,6 @@ __all__ = ["law"]
 _ATTENTION = ("scaled_dot_product_attention", "causal_attention", "grouped_query_attention", "attention")
 
 _MOST_CALLS = 60
-_CALLS_TO_READ = 2  # if the kernel is right
 
 
 def _few_shapes(implementation: Implementation) -> str:
@@ -48,7 +52,7 @@ def each_query_reads_what_it_should(subject: Subject, *arguments: Any) -> None:
     each query gives to these keys, in every batch entry and head.
     """
     probe, shape = _measuring(subject, arguments)
-    found = reads(probe, shape, _CALLS_TO_READ)
+    found = reads(probe, shape)
     _require_right(subject, probe, [found.reading], sentences_of_reads(found), "weights")
 
 
@@ -87,6 +91,38 @@ def gradients_come_from_the_right_queries_keys_and_channels(subject: Subject, *a
     found = gradients(probe, shape)
     said = next((said for entries in found if (said := entries.sentences())), ())
     _require_right(subject, probe, [entries.reading for entries in found], said, "entries of gradients")
+
+
+@law(*_ATTENTION, measures=True, exempts=_few_shapes, domains=("operating terms",))
+def weights_are_exponentials_of_scores(subject: Subject, *arguments: Any) -> None:
+    """At every operating term: the quotient of the weights of two visible keys is the exponential of
+    the difference of their scores, with a softcap c of c·tanh(s/c). Masked keys have no weight.
+    """
+    probe, shape = _measuring(subject, arguments)
+    found = curve(probe, shape)
+    points = [found.visible, *([found.masked] if found.masked else [])]
+    _require_right(subject, probe, [each.reading for each in points], sentences_of_curve(found), "weights")
+
+
+@law(*_ATTENTION, measures=True, exempts=_few_shapes, domains=("operating terms",))
+def each_bias_sink_and_mask_goes_to_its_place(subject: Subject, *arguments: Any) -> bool:
+    """At every operating term: a bias is added to the score of its query and key, a sink to the sum of
+    its head, and a mask masks the key of its query.
+    """
+    probe, shape = _measuring(subject, arguments)
+    found = terms(probe, shape)
+    _require_right(subject, probe, [term.reading for term in found], sentences_of_terms(found), "weights")
+    return bool(found)
+
+
+@law("decode", measures=True, exempts=_few_shapes)
+def each_query_of_a_cache_reads_what_it_should(subject: Subject, *arguments: Any) -> None:
+    """In programs of appends, rollbacks, evictions and restarts: each query reads the positions that
+    are visible to it, with equal weights if all keys are 0.
+    """
+    probe, shape = _measuring(subject, arguments)
+    found = caches(probe, shape)
+    _require_right(subject, probe, [program.reading for program in found], sentences_of_caches(found), "weights")
 
 
 @law("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rotate_half", measures=True, exempts=_few_shapes)

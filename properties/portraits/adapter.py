@@ -5,6 +5,7 @@ from dataclasses import fields
 from textwrap import wrap
 
 from oracles import Conventions
+from oracles.conventions import DEFAULT
 from properties.contract.implementation import Implementation
 from properties.portraits.portrait import OperationPortrait, Portrait
 
@@ -22,24 +23,20 @@ def adapter(portrait: Portrait, module: str, kernel: Callable[[str], str]) -> st
     """
     portraits = [each for each in portrait.operations if each.form is not None]
     wrappers = [each.form.code(kernel(each.operation)) for each in portraits if each.form and not each.form.is_direct]
-    libraries = sorted({statement for each in portraits if each.form for statement in each.form.imports})
-    return (
-        "\n".join(
-            [
-                f'"""The adapter of {portrait.name}: what `attnspec inspect` measured."""',
-                "",
-                *libraries,
-                *([""] if libraries else []),
-                f"import {module}",
-                "from attnspec.oracles import Conventions",
-                "from attnspec.properties import Implementation",
-                "",
-                *(f"\n{wrapper}\n" for wrapper in wrappers),
-                declaration(portrait, kernel),
-            ]
-        ).rstrip()
-        + "\n"
-    )
+    code = declaration(portrait, kernel)
+    used = ", ".join(name for name in ("oracles", "properties") if f"{name}." in code)
+    libraries = {statement for each in portraits if each.form for statement in each.form.imports}
+    lines = [
+        f'"""The adapter of {portrait.name}: what `attnspec inspect` measured."""',
+        "",
+        *sorted(libraries - {"from attnspec import oracles"}),
+        f"import {module}",
+        f"from attnspec import {used}",
+        "",
+        *(f"\n{wrapper}\n" for wrapper in wrappers),
+        code,
+    ]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def declaration(portrait: Portrait, kernel: Callable[[str], str] = lambda operation: operation) -> str:
@@ -51,6 +48,7 @@ def declaration(portrait: Portrait, kernel: Callable[[str], str] = lambda operat
         if each.form is not None:
             fields_of_form = {**each.form.declarations, **_refuses(each.implementation)}
             fields_of_form["arithmetic"] = repr(each.implementation.resolved_arithmetic.name)
+            fields_of_form.pop("conventions", None)  # `_conventions` writes them
             groups.setdefault(tuple(fields_of_form.items()), []).append(each)
     texts = [
         _implementation(portrait, dict(group), members, kernel, number if len(groups) > 1 else 0)
@@ -77,7 +75,7 @@ def _implementation(
     name = f"{portrait.name}, {number}" if number else portrait.name
     return "\n".join(
         [
-            f"adapter{suffix} = Implementation(",
+            f"adapter{suffix} = properties.Implementation(",
             f"    name={_quoted(repr(name))},",
             "    operations={",
             *offered,
@@ -103,14 +101,20 @@ def _refuses(implementation: Implementation) -> dict[str, str]:
 
 def _conventions(portrait: Portrait, members: Sequence[OperationPortrait]) -> Iterator[str]:
     """The lines that declare the conventions, with each question as a comment before its value."""
-    shown = {name: value for each in portrait.operations for name, value in each.conventions.items()}
     questions = {question.convention: question for each in portrait.operations for question in each.questions}
-    if not questions:
+    declared = {
+        field.name: getattr(each.implementation.resolved_conventions, field.name)
+        for each in members
+        for field in fields(Conventions)
+    }
+    others = {name: value for name, value in declared.items() if value != getattr(DEFAULT, name)}
+    if not others:
         return
-    yield "    conventions=Conventions("
-    for name in (field.name for field in fields(Conventions) if field.name in questions):
-        yield from (f"        # {line}" for line in wrap(questions[name].says, _WIDTH - 10))
-        yield f"        {name}={_quoted(repr(shown[name]))},"
+    yield "    conventions=oracles.Conventions("
+    for name, value in others.items():
+        if name in questions:
+            yield from (f"        # {line}" for line in wrap(questions[name].says, _WIDTH - 10))
+        yield f"        {name}={_quoted(repr(value))},"
     yield "    ),"
 
 

@@ -4,6 +4,7 @@ Each experiment of `EXPERIMENTS` is a call. Its results are compared with the ce
 each value of the convention. A value is found if the results agree with it, and with no other one.
 """
 
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,13 +23,13 @@ from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError, RaisedError
 from properties.contract.support import OutsideError
 from properties.inspection.array import Array
+from properties.inspection.probe import SpentError
 from properties.portraits.experiments import EXPERIMENTS, Experiment
 from properties.portraits.frequencies import rotations
 from properties.portraits.meanings import MEANINGS
+from properties.strategies.plain_calls import call_in_words
 
 __all__ = ["Calls", "Finding", "following", "infer"]
-
-_LENGTHS = ("num_heads", "kv_heads", "n_q", "n_k", "seq_len", "head_dim")
 
 _Candidate = dict[str, Any]
 """Values of one or more conventions."""
@@ -58,16 +59,7 @@ class Finding:
     @property
     def call(self) -> str:
         """The call in words: "attention with causal=True (n_q 3, n_k 5)"."""
-        operation = OPERATIONS[self.operation]
-        named = operation.named(self.arguments).items()
-        options = [
-            f"{name}={value!r}" if isinstance(value, bool | int | float | tuple | str) else f"a {name}"
-            for name, value in named
-            if value is not None and (name in operation.options or operation.is_mask(name))
-        ]
-        lengths = [f"{name} {size}" for name, size in operation.sizes(self.arguments).items() if name in _LENGTHS]
-        sizes = f" ({', '.join(lengths)})" if lengths else ""
-        return f"{self.operation}{' with ' if options else ''}{' and '.join(options)}{sizes}"
+        return call_in_words(OPERATIONS[self.operation], self.arguments)
 
 
 def infer(
@@ -99,15 +91,16 @@ def following(implementation: Implementation, values: Mapping[str, Any]) -> Impl
 
 
 class Calls:
-    """Calls of an implementation. Each is made once, however often its results are needed.
+    """Calls of an implementation, at most `most`. Each is made once, however often its results are
+    needed. `results` leaves `kept` calls to the instruments.
 
     `number` counts all calls. `seconds` are the times of those that `results` made, and `raised` are
     the types of their exceptions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = sys.maxsize, kept: int = 0) -> None:
         self._known: dict[Any, Any] = {}
-        self.number = 0
+        self.most, self.kept, self.number = most, kept, 0
         self.seconds: list[float] = []
         self.raised: set[type[BaseException]] = set()
 
@@ -115,17 +108,25 @@ class Calls:
         """Count one call: an observer of a `Caller`."""
         self.number += 1
 
+    @property
+    def left(self) -> int:
+        """The number of calls that are left."""
+        return max(self.most - self.number, 0)
+
     def results(
         self, implementation: Implementation, operation: Operation, arguments: tuple[Any, ...]
     ) -> tuple[Array, ...] | None:
         """Return the results of a call; None if the implementation refuses it. Raises BrokenError for
-        results that are not results, and OutsideError and UngivenError if the call cannot be made.
+        results that are not results, OutsideError and UngivenError if the call cannot be made, and
+        SpentError if no call is left.
         """
         polarity = implementation.resolved_conventions.mask_polarity
         number_type = implementation.resolved_arithmetic.inputs.name
         given = (argument.tobytes() if isinstance(argument, np.ndarray) else argument for argument in arguments)
         key = (operation.name, polarity, number_type, *given)
         if key not in self._known:
+            if self.left <= self.kept:
+                raise SpentError
             self._known[key] = self._made(implementation, operation, arguments)
         known = self._known[key]
         if isinstance(known, Exception):
@@ -225,7 +226,7 @@ def _finding(trial: _Trial) -> Finding | None:
     try:
         candidates = list(trial.candidates())
         fitting = [candidate for candidate in candidates if trial.agrees(candidate)]
-    except (BrokenError, OutsideError, UngivenError):
+    except (BrokenError, OutsideError, UngivenError, SpentError):
         return None
     if len({candidate[convention] for candidate in fitting}) > 1:
         return None

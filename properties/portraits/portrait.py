@@ -18,19 +18,18 @@ from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS, Operation
 from properties.inspection.form_search import form_of
 from properties.inspection.forms import Form
+from properties.portraits.facts import Fact, facts_of_form
 from properties.portraits.inference import Calls, Finding, following, infer
+from properties.portraits.maps import Map, Record, chosen, maps_of
 from properties.portraits.meanings import MEANINGS, meaning
-from properties.portraits.readings import anomalies
+from properties.portraits.readings import read
+from properties.portraits.wanted_sizes import AtSizes, checked, read_at
 
 __all__ = ["Fact", "OperationPortrait", "Portrait", "Question", "inspect"]
 
-
-@dataclass(frozen=True)
-class Fact:
-    """Something that was measured: a subject, such as "causal", and a clause about it."""
-
-    subject: str
-    says: str
+_MOST_QUICK_CALLS = 20
+_CALLS_OF_A_QUICK_FORM = 8
+_KEPT_FOR_INSTRUMENTS = 5  # of quick calls
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,9 @@ class OperationPortrait:
     unknown          sentences on what could not be determined, and why
     calls            the number of calls
     seconds          the median time of a call
+    measured         facts on the accuracy and the bits of the results
+    at_sizes         what the instruments read at the sizes that were asked for
+    records          the records of instruments that are worth a map
     """
 
     operation: str
@@ -69,6 +71,9 @@ class OperationPortrait:
     unknown: tuple[str, ...]
     calls: int
     seconds: float
+    measured: tuple[Fact, ...] = ()
+    at_sizes: tuple[AtSizes, ...] = ()
+    records: tuple[Record, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the portrait as data that JSON can hold."""
@@ -82,7 +87,13 @@ class OperationPortrait:
             "declarations": dict(self.form.declarations) if self.form else {},
             "calls": self.calls,
             "seconds_per_call": self.seconds,
+            "maps": [one.to_dict() for one in self.maps],
         }
+
+    @property
+    def maps(self) -> tuple[Map, ...]:
+        """What the instruments measured, beside what it should be."""
+        return tuple(one for record in self.records for one in maps_of(record))
 
     @property
     def conventions(self) -> dict[str, Any]:
@@ -92,11 +103,13 @@ class OperationPortrait:
     @property
     def facts(self) -> tuple[Fact, ...]:
         """What was measured: how the function is called, its arithmetic, and its conventions."""
-        form = () if self.form is None else _of_form(self.form)
+        form = () if self.form is None else tuple(facts_of_form(self.form))
         arithmetic = f"{self.implementation.resolved_arithmetic.name}: all experiments are within its error limits"
         explained = all(finding.values for finding in self.findings) and bool(self.findings)
         accuracy = (Fact("arithmetic", arithmetic),) if explained else ()
-        return (*form, *accuracy, *(Fact(name, meaning(name, value)) for name, value in self.conventions.items()))
+        shown = (Fact(name, meaning(name, value)) for name, value in self.conventions.items())
+        sizes = (Fact("sizes", read.says) for read in self.at_sizes if read.says)
+        return (*form, *accuracy, *self.measured, *shown, *sizes)
 
     @property
     def questions(self) -> tuple[Question, ...]:
@@ -109,9 +122,12 @@ class OperationPortrait:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Portrait:
-    """What the operations of a kernel compute. `seconds` is the time that the measurements took."""
+    """What the operations of a kernel compute. `seconds` is the time that the measurements took.
+
+    `str` gives the portrait as `attnspec inspect` prints it. A notebook shows it in colours.
+    """
 
     name: str
     operations: tuple[OperationPortrait, ...]
@@ -122,43 +138,101 @@ class Portrait:
         """Whether no operation has an anomaly."""
         return not any(portrait.anomalies for portrait in self.operations)
 
+    @property
+    def verdict(self) -> str:
+        """How many anomalies and questions there are: "1 anomaly, no question"."""
+        anomalies, questions = (
+            sum(len(getattr(one, kind)) for one in self.operations) for kind in ("anomalies", "questions")
+        )
+        return f"{_counted(anomalies, 'anomaly', 'anomalies')}, {_counted(questions, 'question', 'questions')}"
+
+    def __repr__(self) -> str:
+        """Return what the portrait is of, and its verdict."""
+        operations = ", ".join(one.operation for one in self.operations)
+        return f"<Portrait of {self.name} ({operations}): {self.verdict}>"
+
+    def __str__(self) -> str:
+        from properties.portraits.printing import text
+
+        return text(self)
+
+    def _repr_html_(self) -> str:
+        from properties.portraits.printing import fragment
+
+        return fragment(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the portrait as data that JSON can hold."""
         return {"name": self.name, "seconds": self.seconds, "operations": [one.to_dict() for one in self.operations]}
 
 
-def inspect(kernel: Any, operation: str | None = None, *, declared: bool | None = None, until: float = inf) -> Portrait:
+def inspect(
+    kernel: Any,
+    operation: str | None = None,
+    *,
+    declared: bool | None = None,
+    until: float = inf,
+    shapes: Sequence[Mapping[str, int]] = (),
+    quick: bool = False,
+) -> Portrait:
     """Return the portrait of a kernel: a function with the name of its operation, a mapping, a module
     or an object with functions that are named after operations, or an `Implementation`.
 
     Only an `Implementation` is taken to be `declared`. Of anything else nothing is expected:
     attnspec tries how the functions can be called, and finds the conventions that they follow.
-    `until` is a reading of time.monotonic at which measurements end.
+    `until` is a reading of time.monotonic at which measurements end. Each of `shapes` holds sizes by
+    name, such as {"batch": 2, "n_k": 4096}, at which each operation is read too. If `quick`, at most
+    20 calls of each operation are made.
 
-    Raises TypeError and ValueError for something that is not a kernel, and NoFormError, a
-    ValueError, for a function that cannot be called in any way that was tried.
+    Raises TypeError and ValueError for something that is not a kernel, ValueError for an unknown
+    size, and NoFormError, a ValueError, for a function that cannot be called in any way that was
+    tried.
     """
     started = time.perf_counter()
-    adapter = implementation_of(kernel if operation is None else {operation: kernel})
+    work = _Work(until, checked(shapes), quick)
+    own_name = getattr(kernel, "__name__", "")
+    offered = operation or (own_name if callable(kernel) and own_name in OPERATIONS else None)
+    adapter = implementation_of(kernel if offered is None else {offered: kernel}, name=own_name or None)
     portraits: list[OperationPortrait] = []
     for name in (name for name in OPERATIONS if name in adapter.operations):
         known = {found: value for portrait in portraits for found, value in portrait.conventions.items()}
         is_declared = isinstance(kernel, Implementation) if declared is None else declared
         of_operation = _of_declared if is_declared else _of_undeclared
-        portraits.append(of_operation(adapter, OPERATIONS[name], known, until))
+        portraits.append(of_operation(adapter, OPERATIONS[name], known, work))
     return Portrait(adapter.name, tuple(portraits), time.perf_counter() - started)
 
 
+@dataclass(frozen=True)
+class _Work:
+    """What is measured of each operation: until a reading of time.monotonic, also at some sizes, by
+    any number of calls or by few.
+    """
+
+    until: float
+    shapes: tuple[Mapping[str, int], ...]
+    is_quick: bool
+
+    def form(self, function: Any, operation: str) -> Form:
+        """How a function can be called as an operation."""
+        few = {"calls": _CALLS_OF_A_QUICK_FORM} if self.is_quick else {}
+        return form_of(function, operation, self.until, **few)
+
+    def calls(self, used: int = 0) -> Calls:
+        """The calls that remain, of which some are used."""
+        return Calls(_MOST_QUICK_CALLS - used, _KEPT_FOR_INSTRUMENTS) if self.is_quick else Calls()
+
+
 def _of_undeclared(
-    adapter: Implementation, operation: Operation, known: Mapping[str, Any], until: float
+    adapter: Implementation, operation: Operation, known: Mapping[str, Any], work: _Work
 ) -> OperationPortrait:
     """The portrait of an operation about which nothing is declared."""
-    form, calls = form_of(adapter.operations[operation.name], operation.name, until), Calls()
+    form = work.form(adapter.operations[operation.name], operation.name)
+    calls = work.calls(form.calls)
     made, findings = _best(form, adapter, operation, known, calls)
     values = {**known, **{name: value for finding in findings for name, value in finding.values.items()}}
     others = sorted((kind for kind in calls.raised if not issubclass(kind, made.refuses)), key=str)
     implementation = following(replace(made, refuses=(*made.refuses, *others)), values)
-    return _portrait(implementation, operation, form, findings, calls, until)
+    return _portrait(implementation, operation, form, findings, calls, work)
 
 
 def _best(
@@ -184,14 +258,14 @@ def _best(
 
 
 def _of_declared(
-    adapter: Implementation, operation: Operation, known: Mapping[str, Any], until: float
+    adapter: Implementation, operation: Operation, known: Mapping[str, Any], work: _Work
 ) -> OperationPortrait:
     """The portrait of an operation whose adapter declares everything. A value that the results show
     and the adapter does not declare is an anomaly.
     """
-    called, calls = replace(adapter, operations={operation.name: adapter.operations[operation.name]}), Calls()
+    called, calls = replace(adapter, operations={operation.name: adapter.operations[operation.name]}), work.calls()
     findings = infer(replace(called, conventions=replace(DEFAULT)), operation, known, calls)
-    portrait = _portrait(called, operation, None, findings, calls, until)
+    portrait = _portrait(called, operation, None, findings, calls, work)
     declared = called.resolved_conventions
     others = tuple(
         f"The adapter declares {name}={getattr(declared, name)!r}, but the results show {name}={value!r}: "
@@ -208,34 +282,33 @@ def _portrait(
     form: Form | None,
     findings: tuple[Finding, ...],
     calls: Calls,
-    until: float,
+    work: _Work,
 ) -> OperationPortrait:
     """The portrait of an operation, read as its declarations say."""
     unexplained = tuple(_unexplained_call(finding) for finding in findings if not finding.values)
+    at_sizes = tuple(read_at(implementation, operation, sizes, calls, work.until) for sizes in work.shapes)
+    readings = read(implementation, operation, calls, work.until)
     return OperationPortrait(
         operation.name,
         implementation,
         form,
         findings,
-        (*anomalies(implementation, operation, calls, until), *unexplained),
-        _unknown(implementation, operation, findings),
+        (*(sentence for one in at_sizes for sentence in one.anomalies), *readings.anomalies, *unexplained),
+        (
+            *_unknown(implementation, operation, findings, calls),
+            *(f"{one.sizes}: {one.refused}" for one in at_sizes if one.refused),
+            *([f"quick: only {_MOST_QUICK_CALLS} calls were made, which show less"] if work.is_quick else []),
+        ),
         calls.number + (form.calls if form else 0),
         median(calls.seconds or [0.0]),
+        readings.facts,
+        at_sizes,
+        (*chosen(readings.records), *(record for one in at_sizes for record in one.records)),
     )
 
 
-_AXES = {"b h s d": "batch, heads, sequence, width", "b s h d": "batch, sequence, heads, width"}
-
-
-def _of_form(form: Form) -> Iterator[Fact]:
-    """How a function can be called, and what it does not take."""
-    yield Fact("arrays", f"{form.arrays} arrays of {', '.join(form.dtypes)}")
-    if form.axes != "b h s d":
-        yield Fact("axes", _AXES[form.axes])
-    if form.features:
-        yield Fact("options", ", ".join(form.features))
-    for refusal in form.refusals:
-        yield Fact("not taken", f"{refusal.what}: {refusal.error}")
+def _counted(number: int, one: str, several: str) -> str:
+    return f"{number or 'no'} {one if number < 2 else several}"
 
 
 def _presets(narrowest: Arithmetic) -> Iterator[Arithmetic]:
@@ -253,13 +326,15 @@ def _unexplained_call(finding: Finding) -> str:
     return f"{said} The nearest is {value!r}, with an error of {error:.2g}." if isfinite(error) else said
 
 
-def _unknown(implementation: Implementation, operation: Operation, findings: Sequence[Finding]) -> tuple[str, ...]:
+def _unknown(
+    implementation: Implementation, operation: Operation, findings: Sequence[Finding], calls: Calls
+) -> tuple[str, ...]:
     """Sentences on the conventions that the results do not show."""
     shown = {name for finding in findings for name in (finding.convention, *finding.values)}
     return tuple(
         f"{name}: {reason}"
         for name in operation.conventions
-        if name not in shown and (reason := _why_unknown(name, operation, implementation))
+        if name not in shown and (reason := _why_unknown(name, operation, implementation, calls))
     )
 
 
@@ -276,14 +351,16 @@ _NEEDS = {
 """The feature without which no result shows a convention."""
 
 
-def _why_unknown(convention: str, operation: Operation, implementation: Implementation) -> str:
+def _why_unknown(convention: str, operation: Operation, implementation: Implementation, calls: Calls) -> str:
     """Why the results do not show a convention; "" if it does not matter."""
     if convention == "lse_base" and implementation.support.untold(operation):
         return "it returns no log-sum-exp"
     needed = _NEEDS.get(convention, "")
     if needed in operation.options and implementation.lacks(needed):
         return f"it takes no {needed}"
-    return "the calls that it takes do not show it" if convention in _ALWAYS else ""
+    if convention not in _ALWAYS:
+        return ""
+    return "no call was left" if calls.left <= calls.kept else "the calls that it takes do not show it"
 
 
 _ALWAYS = ("scale_default", "kv_heads", "rope_pairing", "rope_base", "sinusoid_layout", "lse_base")

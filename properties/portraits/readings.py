@@ -1,31 +1,36 @@
 """What the instruments read otherwise than it should be under the declared conventions."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operation import Operation
-from properties.inspection.measurements import measured, sentences_at
+from properties.inspection.measurements import sentences_around, sentences_at
+from properties.inspection.micrometer import Micrometer
 from properties.inspection.probe import Probe
 from properties.inspection.shapes import shape_of
+from properties.portraits.facts import Fact, facts_of_accuracy, facts_of_bits
 from properties.portraits.inference import Calls
+from properties.portraits.maps import Record
 from properties.strategies.plain_calls import Options, Sizes, plain_call
 
-__all__ = ["anomalies"]
+__all__ = ["POINTS", "Readings", "read"]
 
-_NARROW = {"head_dim": 2, "value_dim": 2}
+_NARROW = {"head_dim": 2, "value_dim": 2, "num_heads": 2, "kv_heads": 1}
 _SQUARE, _WIDE, _HIGH = ({**_NARROW, "n_q": n_q, "n_k": n_k} for n_q, n_k in ((6, 6), (3, 7), (7, 3)))
 
 _MOST_CALLS = 60
 
-_POINTS: tuple[tuple[str, Sizes, Options], ...] = (
+POINTS: tuple[tuple[str, Sizes, Options], ...] = (
     ("causal", _WIDE, lambda sizes: {"causal": True}),
+    ("causal and scale=0", _WIDE, lambda sizes: {"causal": True, "scale": 0.0}),
+    ("causal and scale=-0.5", _WIDE, lambda sizes: {"causal": True, "scale": -0.5}),
     ("causal", _HIGH, lambda sizes: {"causal": True}),
     ("causal and an offset of 2", _WIDE, lambda sizes: {"causal": True, "offset": 2}),
     ("causal and window=(2, None)", _SQUARE, lambda sizes: {"causal": True, "window": (2, None)}),
     ("window=(2, 1)", _SQUARE, lambda sizes: {"window": (2, 1)}),
-    ("causal and scale=0", _WIDE, lambda sizes: {"causal": True, "scale": 0.0}),
-    ("causal and scale=-0.5", _WIDE, lambda sizes: {"causal": True, "scale": -0.5}),
     ("a sink", _WIDE, lambda sizes: {"sink": np.zeros(sizes["num_heads"])}),
     ("a bias", _WIDE, lambda sizes: {"bias": np.zeros((sizes["num_heads"], sizes["n_q"], sizes["n_k"]))}),
 )
@@ -34,18 +39,34 @@ plain calls.
 """
 
 
-def anomalies(implementation: Implementation, operation: Operation, calls: Calls, until: float) -> tuple[str, ...]:
-    """Return sentences on what an operation does otherwise than it should. The plain calls come
-    first. Calls with options are made while some of 60 calls are left, until a sentence is found.
+@dataclass(frozen=True)
+class Readings:
+    """What the instruments read: sentences on what is otherwise than it should be, facts, and the
+    records of those instruments that have maps.
+    """
+
+    anomalies: tuple[str, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    records: tuple[Record, ...] = ()
+
+
+def read(implementation: Implementation, operation: Operation, calls: Calls, until: float) -> Readings:
+    """Read an operation with all instruments, by at most 60 calls. The plain calls come first. Calls
+    with options follow until a sentence is found, and then the calls that show what changes bits.
     """
     plain = plain_call(operation, implementation, {})
     if plain is None or not operation.takes_arrays:
-        return ()
-    said = measured(implementation, operation.name, plain, calls.count, until)
-    for words, sizes, options in _POINTS:
-        arguments = plain_call(operation, implementation, sizes, options)
+        return Readings()
+    probe = Probe(Caller(implementation, operation.name, calls.count), min(_MOST_CALLS, calls.left), until)
+    said = sentences_around(probe, plain)
+    for words, sizes, options in POINTS:
+        arguments = plain_call(operation, implementation, sizes, options, four_axes=True)
         if arguments is None or said:
             continue
-        probe = Probe(Caller(implementation, operation.name, calls.count), max(_MOST_CALLS - calls.number, 0), until)
-        said = tuple(f"With {words}: {told}" for told in sentences_at(probe, shape_of(operation, arguments)))
-    return said
+        told = sentences_at(probe, shape_of(operation, arguments))
+        said = tuple(f"With {words}: {sentence[0].lower()}{sentence[1:]}" for sentence in told)
+    accuracy = [
+        fact for _, record in probe.records if isinstance(record, Micrometer) for fact in facts_of_accuracy(record)
+    ]
+    maps = tuple(one for one in probe.records if not isinstance(one[1], Micrometer))
+    return Readings(said, (*accuracy, *facts_of_bits(probe, plain)), maps)

@@ -4,12 +4,10 @@ from typing import Any
 
 from properties.contract.features import KINDS
 from properties.contract.operations import OPERATIONS
-from properties.strategies import adjustments, drawn_masks
+from properties.strategies import adjustments, drawn_masks, operating_points
 from properties.strategies.domain import EVEN, LONG, ODD, OF_MODELS, SHORT, TILES, WIDTHS, Domain
 from properties.strategies.dominating import LONG as FARTHEST
 from properties.strategies.dominating import MANY
-from properties.strategies.operating_points import GRADIENTS, READS, SCORES, TABLES
-from properties.strategies.operating_points import ROTATIONS as OF_ROTATIONS
 
 __all__ = ["DOMAINS", "ODDITIES", "QUIRKS", "ROTATIONS", "usual"]
 
@@ -24,7 +22,7 @@ _ROTARY = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rope_angles"
 QUIRKS = (
     *("dead rows", "odd widths", "no rows", "no columns", "width zero"),
     *("no queries", "without keys", "more queries than keys", "below finite fills"),
-    *("operating points", "operating widths"),
+    *("operating points", "operating widths", "operating terms"),
 )
 """Domains in which a convention decides the result, in which budgets allow everything, or whose
 arrays are zeros. Separate laws test them, and agreement with the oracle does not.
@@ -360,13 +358,15 @@ _domain("no columns", "A width of 0.", "inv_freq", sizes=_EMPTY["no columns"], s
 
 _FORWARD = (_ATTENTION[0], *_CAUSAL, *_GROUPED, _FEATURED[0])
 _POINTS = "Fixed sizes and options at which models call kernels, with zeros."
-_domain("operating points", _POINTS, *_FORWARD, points=READS)
-_domain("operating widths", "Fixed widths of heads, with zeros.", *_FORWARD, points=SCORES)
-_domain("operating points", _POINTS, _ATTENTION[1], _FEATURED[1], points=GRADIENTS)
-_domain("operating points", _POINTS, *_ROTARY[:4], "rotate_half", points=OF_ROTATIONS)
+_domain("operating points", _POINTS, *_FORWARD, points=operating_points.READS)
+_domain("operating widths", "Fixed widths of heads, with zeros.", *_FORWARD, points=operating_points.SCORES)
+_domain("operating terms", "Small sizes, with each softcap and scale.", *_FORWARD, points=operating_points.TERMS)
+_domain("operating points", "Programs of fixed steps.", "decode", points=operating_points.CACHES)
+_domain("operating points", _POINTS, _ATTENTION[1], _FEATURED[1], points=operating_points.GRADIENTS)
+_domain("operating points", _POINTS, *_ROTARY[:4], "rotate_half", points=operating_points.ROTATIONS)
 _domain(
     "operating points", "Fixed sizes and positions.", *_ROTARY[4:], "sinusoidal_positional_encoding", "causal_mask",
-    "alibi_slopes", "alibi_bias", points=TABLES,
+    "alibi_slopes", "alibi_bias", points=operating_points.TABLES,
 )  # fmt: skip
 
 

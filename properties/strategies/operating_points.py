@@ -16,7 +16,7 @@ from properties.contract.operation import Operation
 from properties.contract.support import OutsideError
 from properties.strategies.plain_calls import Options, Sizes, numbers, plain_call
 
-__all__ = ["GRADIENTS", "READS", "ROTATIONS", "SCORES", "TABLES", "Point", "calls_at"]
+__all__ = ["CACHES", "GRADIENTS", "READS", "ROTATIONS", "SCORES", "TABLES", "TERMS", "Point", "calls_at"]
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,13 @@ def _identity(name: str, value: Any) -> Any:
 
 
 def _each_its_own(operation: Operation, arguments: tuple[Any, ...], mask: Any) -> Any:
-    """A mask of two axes as another one for each batch entry and head: shifted by as many keys."""
-    if mask.ndim != 2:
-        return mask
+    """A mask of two axes as another one for each batch entry and head, shifted by as many keys; a
+    mask of three axes as the same for all.
+    """
     sizes = operation.sizes(arguments)
     lead = (*operation.lead(arguments), *((sizes["num_heads"],) if "num_heads" in sizes else ()))
+    if mask.ndim > 2:
+        return np.broadcast_to(mask[0], (*lead, *mask.shape[1:]))
     masks = [np.roll(mask, place, -1) for place in range(int(np.prod(lead, dtype=int)))]
     return np.reshape(masks, (*lead, *mask.shape))
 
@@ -212,6 +214,19 @@ SCORES = (
     Point("a scale", {**_NARROW, "head_dim": 8}, lambda sizes: {"scale": 0.25}),
 )
 """Where laws ask how scores are formed."""
+
+_SMALL: Sizes = {"batch": 2, "num_heads": 4, "kv_heads": 2, "n_q": 4, "n_k": 5, "head_dim": 4, "value_dim": 5}
+
+TERMS = (
+    Point("small", _SMALL),
+    Point("a softcap", _SMALL, lambda sizes: {"softcap": 2.0}),
+    Point("a scale", _SMALL, lambda sizes: {"scale": 0.25}),
+    Point("a scale and a softcap", _SMALL, lambda sizes: {"scale": 0.25, "softcap": 2.0}),
+)
+"""Where laws ask how weights follow from scores, and where biases, sinks and masks go."""
+
+CACHES = (Point("a program", {"n_q": 3, "n_k": 5}),)
+"""Where laws ask what caches read. The instrument has its own programs."""
 
 _FEW: Sizes = {"batch": 2, "num_heads": 4, "kv_heads": 2, "head_dim": 5, "value_dim": 3}
 

@@ -11,7 +11,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operation import Operation
 from properties.contract.parameters import BATCH, Kind, Parameter
 
-__all__ = ["Options", "Sizes", "numbers", "plain_call"]
+__all__ = ["Options", "Sizes", "call_in_words", "numbers", "plain_call"]
 
 Sizes = Mapping[str, int]
 """Sizes by the names of axes and of size parameters."""
@@ -35,9 +35,12 @@ def plain_call(
     wanted: Sizes,
     options: Options = lambda sizes: {},
     fill: Fill = numbers,
+    *,
+    four_axes: bool = False,
 ) -> tuple[Any, ...] | None:
     """Return the arguments of a call, at the wanted sizes or the next that the implementation takes.
-    Return None if the operation has no such options, or the implementation takes no such call.
+    Arrays have the fewest axes that it takes, or with `four_axes` about four, as in models. Return
+    None if the operation has no such options, or the implementation takes no such call.
 
     "batch" is the size of one leading axis; the others are 1. If heads are leading axes,
     "num_heads" is the size of another one. Arrays have plain numbers, unless `fill` gives others;
@@ -49,11 +52,26 @@ def plain_call(
             return None
         if operation.is_played and implementation.lacks_of_caches(*chosen.keys() - {"steps"}):
             return None
-        for lead in _leads(operation, implementation, wanted):
+        for lead in _leads(operation, implementation, wanted, four_axes):
             arguments = _call(operation, sizes, lead, chosen, fill)
             if implementation.takes(operation, arguments):
                 return arguments
     return None
+
+
+_LENGTHS = ("num_heads", "kv_heads", "n_q", "n_k", "seq_len", "head_dim")
+
+
+def call_in_words(operation: Operation, arguments: tuple[Any, ...]) -> str:
+    """Return a call in words: "attention with causal=True (n_q 3, n_k 5)"."""
+    options = [
+        f"{name}={value!r}" if isinstance(value, bool | int | float | tuple | str) else f"a {name}"
+        for name, value in operation.named(arguments).items()
+        if value is not None and (name in operation.options or operation.is_mask(name))
+    ]
+    lengths = [f"{name} {size}" for name, size in operation.sizes(arguments).items() if name in _LENGTHS]
+    sizes = f" ({', '.join(lengths)})" if lengths else ""
+    return f"{operation.name}{' with ' if options else ''}{' and '.join(options)}{sizes}"
 
 
 _PLAIN = {"n_q": 3, "n_k": 5, "seq_len": 3, "num_heads": 1, "kv_heads": 1, "rows": 5, "max_len": 5}
@@ -62,7 +80,9 @@ _LONGER: tuple[Sizes, ...] = tuple(
     {"n_q": n_q, "n_k": n_k, "seq_len": n_q} for n_q, n_k in ((4, 4), (16, 32), (64, 128), (128, 256), (128, 128))
 )
 _WIDER: tuple[Sizes, ...] = tuple({"head_dim": width, "value_dim": width} for width in (64, 128, 16, 8))
-_HEADS: tuple[Sizes, ...] = tuple({"num_heads": 8, "kv_heads": kv_heads} for kv_heads in (2, 8))
+_HEADS: tuple[Sizes, ...] = tuple(
+    {"num_heads": heads, "kv_heads": kv_heads} for heads, kv_heads in ((8, 2), (8, 8), (1, 1))
+)
 
 
 def _sizes(wanted: Sizes) -> Iterator[Sizes]:
@@ -72,13 +92,15 @@ def _sizes(wanted: Sizes) -> Iterator[Sizes]:
         yield {**_PLAIN, **_NARROW, **wanted, **longer, **wider, **more}
 
 
-def _leads(operation: Operation, implementation: Implementation, wanted: Sizes) -> list[tuple[int, ...]]:
-    """The sizes of the leading axes for each number of axes. The numbers that hold the wanted sizes
-    come first.
-    """
+def _leads(
+    operation: Operation, implementation: Implementation, wanted: Sizes, four_axes: bool
+) -> list[tuple[int, ...]]:
+    """The sizes of the leading axes for each number of axes, the preferred number first."""
     names = ("batch", "num_heads") if _has_leading_heads(operation) else ("batch",)
-    held = [wanted[name] for name in names if name in wanted]
-    ranks = sorted(implementation.ranks(operation), key=lambda rank: (rank < len(held), rank))
+    held = [wanted[name] for name in names if name in wanted] if "batch" in wanted else []
+    own_axes = len(next(iter(operation.axes.values()), ())) - 1
+    preferred = 4 - own_axes if four_axes else len(held)
+    ranks = sorted(implementation.ranks(operation), key=lambda rank: abs(rank - preferred))
     return [tuple([1] * (rank - len(held)) + held[len(held) - min(rank, len(held)) :]) for rank in ranks]
 
 

@@ -53,7 +53,9 @@ def oracle_with(operation: Operation, conventions: Conventions, arithmetic: str)
             ~argument if inverted and argument is not None and operation.is_mask(name) else argument
             for name, argument in zip(operation.parameters, arguments, strict=False)
         )
-        enclosures = operation.expected(given, made.resolved_arithmetic, replace(conventions, mask_polarity="true_allows"))
+        enclosures = operation.expected(
+            given, made.resolved_arithmetic, replace(conventions, mask_polarity="true_allows")
+        )
         values = [
             (~enclosure if inverted else enclosure)
             if isinstance(enclosure, np.ndarray)
@@ -74,7 +76,8 @@ def portrait_of(implementation: Implementation) -> OperationPortrait:
 
 
 @pytest.mark.parametrize(
-    "arithmetic", ["float32", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("float64", "float16", "bfloat16"))]
+    "arithmetic",
+    ["float32", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("float64", "float16", "bfloat16"))],
 )
 @pytest.mark.parametrize(("name", "convention", "value"), list(_cases()))
 def test_inferred_conventions_are_those_of_the_kernel(name: str, convention: str, value: Any, arithmetic: str) -> None:
@@ -94,7 +97,7 @@ def test_the_reference_has_no_anomaly_and_raises_no_question(name: str) -> None:
     """Nothing is declared, and nothing is found wrong, in a few dozen calls."""
     (portrait,) = inspect({name: REFERENCE[name]}).operations
     assert (portrait.anomalies, portrait.questions) == ((), ())
-    assert portrait.calls <= 110
+    assert portrait.calls <= 120
 
 
 def _halves(x: Any, start_pos: int = 0) -> Any:

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from properties.verifier.report import counted
 from properties.views.html.figures import FIGURES
 from properties.views.html.figures.run import budgets_used
 from properties.views.html.matrix import Matrix, law_id, matrix
+from properties.views.html.rendering import beside, rendered
 from properties.views.html.violations import Finding, finding, linked
-from properties.views.statuses import LABELS, SIGNS, label
+from properties.views.statuses import LABELS, label
 from properties.views.whole import write_whole
 
 __all__ = ["html", "write"]
@@ -39,22 +39,9 @@ def html(reports: Sequence[dict[str, Any]]) -> str:
         }
         findings.append(_by_cause(by_law, own))
     figures = [picture for picture in (budgets_used(found), *(draw() for draw in FIGURES)) if picture is not None]
-    folder = Path(__file__).with_name("templates")
-    templates = Environment(
-        loader=FileSystemLoader(folder),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.filters |= {
-        "linked": linked,
-        "ratio": _ratio,
-        "counted": counted,
-        "label": label,
-        "thousands": "{:,}".format,
-    }
-    return templates.get_template("page.html").render(
+    return rendered(
+        "page.html",
+        {"linked": linked, "ratio": _ratio, "label": label},
         verdict=_verdict(found, reports),
         ok=all(report["ok"] for report in reports),
         matrix=found,
@@ -63,11 +50,9 @@ def html(reports: Sequence[dict[str, Any]]) -> str:
         findings=findings,
         figures=figures,
         runs=[_run(report) for report in reports],
-        signs={status: sign for status, (sign, _) in SIGNS.items()},
         labels=LABELS,
         data=_embedded(found.data()),
-        style=Markup(_beside("page.css")),
-        script=Markup(_beside("page.js")),
+        script=beside("page.js"),
     )
 
 
@@ -159,7 +144,3 @@ def _ratio(excess: float | str | None) -> str:
 def _embedded(data: dict[str, Any]) -> Markup:
     """The data as JSON that does not contain the end of its HTML element."""
     return Markup(json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"))
-
-
-def _beside(name: str) -> str:
-    return Path(__file__).with_name("templates").joinpath(name).read_text(encoding="utf-8")

@@ -1,15 +1,19 @@
 """Prints the portrait of a kernel: what is wrong first, then the questions, then the facts."""
 
+import io
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from properties.portraits.adapter import declaration
+from properties.portraits.differences import Difference
 from properties.portraits.portrait import OperationPortrait, Portrait
 
-__all__ = ["print_portrait"]
+__all__ = ["fragment", "print_differences", "print_portrait", "text"]
 
-_MOST_REFUSALS = 6
+_WIDTH = 100  # of a text that is not printed in a terminal
 
 
 def print_portrait(console: Console, portrait: Portrait) -> None:
@@ -20,7 +24,39 @@ def print_portrait(console: Console, portrait: Portrait) -> None:
     if any(each.form is not None for each in portrait.operations):
         console.print(Text("Declare it so (`--write FILE` writes the adapter):", style="bold"))
         console.print(declaration(portrait), markup=False, highlight=False, soft_wrap=True)
-    console.print(_verdict(portrait), style="bold green" if portrait.ok else "bold red", highlight=False)
+    verdict = f"{portrait.verdict[0].upper()}{portrait.verdict[1:]} ({portrait.seconds:.2g} s)"
+    console.print(verdict, style="bold green" if portrait.ok else "bold red", highlight=False)
+
+
+def print_differences(console: Console, found: Sequence[Difference], first: str, second: str) -> None:
+    """Print what two kernels do differently, a paragraph for each difference."""
+    width = max(len(first), len(second))
+    for difference in found:
+        title = Text.assemble((difference.operation, "bold underline"), "  ", (difference.subject, "cyan"))
+        console.print(title, highlight=False)
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+        table.add_column(min_width=width, no_wrap=True)
+        for name, clause in ((first, difference.first), (second, difference.second)):
+            table.add_row(Text(name, style="dim"), Text(clause or "–"))
+        console.print(table)
+    number = len(found)
+    verdict = f"{number or 'No'} difference{'' if number < 2 else 's'} between {first} and {second}"
+    console.print(verdict, style="bold red" if found else "bold green", highlight=False)
+
+
+def text(portrait: Portrait) -> str:
+    """Return the portrait as plain text, without spaces at the ends of lines."""
+    console = Console(file=io.StringIO(), width=_WIDTH, color_system=None)
+    with console.capture() as captured:
+        print_portrait(console, portrait)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def fragment(portrait: Portrait) -> str:
+    """Return the portrait as HTML for a notebook: text in colours."""
+    console = Console(file=io.StringIO(), width=_WIDTH, record=True, force_jupyter=False)
+    print_portrait(console, portrait)
+    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
 
 def _print_operation(console: Console, portrait: OperationPortrait) -> None:
@@ -46,11 +82,3 @@ def _time(seconds: float) -> str:
         if seconds * factor >= 1:
             return f"{seconds * factor:.3g} {unit}"
     return f"{seconds * 1e9:.3g} ns"
-
-
-def _verdict(portrait: Portrait) -> str:
-    """The last line: how many anomalies and questions there are."""
-    anomalies = sum(len(each.anomalies) for each in portrait.operations)
-    questions = sum(len(each.questions) for each in portrait.operations)
-    found = "No anomaly" if not anomalies else f"{anomalies} {'anomaly' if anomalies == 1 else 'anomalies'}"
-    return f"{found}, {questions} question{'' if questions == 1 else 's'} ({portrait.seconds:.2g} s)"

@@ -1,0 +1,275 @@
+"""How accurate exponentials, row sums and sums of values are, measured from outside.
+
+A result is rounded once more when it is stored, so the value before lies in the interval of half a
+spacing around it. Many columns of v, whose exact results lie at different distances from the ends
+of such intervals, give many intervals, and their intersection is narrower than each of them.
+
+    one key with the score −s beside m keys with the score 0, with v = a and v = b
+        out = (m·b + E·a) / (m + E)          E is exp(−s), the quotient of two weights       (1)
+    n keys with equal scores
+        out = 1/R for v = 1 in one key       R is the sum of the row, n in a right kernel    (2)
+        out = A/R for v = 1 in all keys      A is the sum of n products, n in a right kernel (3)
+
+The error limit of each result says whether it is wrong.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from oracles.formats import Arithmetic, Format
+from properties.contract.support import OutsideError
+from properties.inspection.array import Array
+from properties.inspection.probe import Probe, Reading
+from properties.inspection.shapes import Shape
+
+__all__ = ["Micrometer", "Sum", "micrometer", "sentences_of_micrometer"]
+
+_LENGTHS = (64, 512, 4096)
+_LEVELS = (0.0, 4.0)  # of equal scores
+_DIFFERENCES = (1.0, 4.0, 8.0)  # of scores
+_COLUMNS = 16  # of v for one exponential
+_CANDIDATES = 1 << 14  # columns of which these are chosen
+_INTEGERS = 128  # the largest number in v
+_ROUNDINGS = 4  # of a sum of two products and its quotient
+_LARGEST_ERROR = 0.1  # relative: a larger one is no question of accuracy
+
+_STOPS = {"bfloat16": 2**8, "float16": 2**11}
+"""The number at which a sum of ones stops in a format: adding 1 to it gives the same number again."""
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A sum over equal scores.
+
+    length    the number of keys
+    level     their score
+    row       the interval that R of (2) is in, widened by the roundings of a right sum
+    values    the same for A of (3); None for an operation without values
+    wrong     whether some result is outside its error limit
+    """
+
+    length: int
+    level: float
+    row: tuple[float, float]
+    values: tuple[float, float] | None
+    wrong: bool
+
+
+@dataclass(frozen=True)
+class Micrometer:
+    """The accuracy of exponentials and of sums.
+
+    exponentials   for each difference of scores the interval that E·e^s − 1 is in; NaN if no E explains
+                   all results
+    wrong          for each difference whether some result is outside its error limit
+    sums           the sums of each length that is taken, at each level
+    """
+
+    exponentials: dict[float, tuple[float, float]]
+    wrong: dict[float, bool]
+    sums: tuple[Sum, ...]
+
+
+def micrometer(probe: Probe, shape: Shape) -> Micrometer:
+    """Measure the accuracy of exponentials and sums, without masks and options other than the scale.
+    Raises as `Probe.results`.
+    """
+    plain = shape.only("scale")
+    pair = _first(probe, plain, {"n_k": 2, "value_dim": _COLUMNS}, {"n_k": 2}, {"value_dim": _COLUMNS})
+    if pair.sizes["n_k"] < 2 or not _unit(probe, pair):
+        raise OutsideError("The implementation takes only one key, or a scale of 0.")
+    exponentials, wrong = {}, {}
+    for difference in _DIFFERENCES:
+        exact, interval, is_wrong = _exponential(probe, pair, difference)
+        exponentials[exact], wrong[exact] = interval, is_wrong
+    lengths = [plain.changed(probe.operation, n_k=length) for length in _LENGTHS]
+    sums = [_sum(probe, each, level) for each, level in product(filter(probe.takes, lengths), _LEVELS)]
+    return Micrometer(exponentials, wrong, tuple(sums))
+
+
+def _first(probe: Probe, shape: Shape, *changes: Mapping[str, int]) -> Shape:
+    """The shape with the first of some changes that the implementation takes, or without any."""
+    shapes = (shape.changed(probe.operation, None, **sizes) for sizes in changes)
+    return next(filter(probe.takes, shapes), shape)
+
+
+def _unit(probe: Probe, shape: Shape) -> float:
+    """The score of a key that is a power of two, near 1: the smallest step of exact scores; 0 for a
+    scale of 0.
+    """
+    if "scores" in probe.operation.parameters:
+        return 1.0
+    scale = probe.scale(shape)
+    return float(scale * 2.0 ** -round(np.log2(abs(scale)))) if scale else 0.0
+
+
+def _results(probe: Probe, shape: Shape, steps: Array, columns: Array) -> Reading:
+    """The sums of the weights of keys with some scores times some columns of v, `[row, column]`. Scores
+    are given in steps of `_unit`. Of a softmax, each column is 1 in one key and 0 in the others.
+    """
+    n_k, number = columns.shape
+    if "scores" in probe.operation.parameters:
+        scores = np.broadcast_to(steps, shape.zeros(probe.operation, "scores").shape)
+        found = probe.results(shape, scores=scores)["weights"]
+        return found.changed(lambda side: side.reshape(-1, n_k)[:, columns.argmax(0)])
+    scale, width = probe.scale(shape), shape.sizes["value_dim"]
+    q, k = (shape.zeros(probe.operation, name) for name in "qk")
+    q[..., 0], k[..., 0] = 1.0, steps * 2.0 ** -round(np.log2(abs(scale)))
+    readings = []
+    for start in range(0, number, width):
+        v = shape.zeros(probe.operation, "v")
+        v[..., : min(width, number - start)] = columns[:, start : start + width]
+        found = probe.results(shape, q=q, k=k, v=v)["out"]
+        readings.append(found.changed(lambda side: side.reshape(-1, width)))
+    return Reading(*(np.concatenate(sides, 1)[:, :number] for sides in zip(*readings, strict=True)))
+
+
+def _ends(stored: Array, target: Format) -> tuple[Array, Array]:
+    """The interval of the numbers that round to stored ones."""
+    with np.errstate(all="ignore"):
+        half = np.maximum(
+            target.unit_roundoff * 2.0 ** np.floor(np.log2(np.abs(stored))), target.smallest_subnormal / 2
+        )
+    half = np.where(stored == 0, target.smallest_subnormal / 2, half)
+    return stored - half, stored + half
+
+
+def _exponential(probe: Probe, shape: Shape, difference: float) -> tuple[float, tuple[float, float], bool]:
+    """An exact difference of scores near another one, the interval of its exponential's relative
+    error, and whether a result is wrong.
+    """
+    n_k, target, unit = shape.sizes["n_k"], probe.caller.arithmetic.output, _unit(probe, shape)
+    exact = difference * abs(unit)
+    steps = np.where(np.arange(n_k) == 1, -difference * np.sign(unit), 0.0)
+    is_softmax, due = "scores" in probe.operation.parameters, np.exp(-exact)
+    values = np.eye(2) if is_softmax else _columns(due, n_k - 1, target, _COLUMNS)
+    columns = np.where(np.arange(n_k)[:, None] == 1, values[0], values[1])
+    found = _results(probe, shape, steps, columns)
+    if is_softmax:
+        low, high = _ends(found.measured, target)
+        interval = float((low[:, 0] / high[:, 1]).min()) / due - 1, float((high[:, 0] / low[:, 1]).max()) / due - 1
+    else:
+        interval = _solved(probe.caller.arithmetic, values, found.measured, n_k - 1, due)
+    return exact, interval, bool(found.wrong.any())
+
+
+def _solved(arithmetic: Arithmetic, values: Array, stored: Array, others: int, due: float) -> tuple[float, float]:
+    """The interval that E·e^s − 1 is in by (1): E = m·(b − out) / (out − a).
+
+    The sums of (1) are rounded too. Kernels that store weights round each product in their format.
+    NaN for both ends if no E explains all columns.
+    """
+    (a, b), sums = values, max(arithmetic.accumulate, arithmetic.elementwise.unit_roundoff)
+    of_weights = 0.0 if arithmetic.weights is None else arithmetic.weights.unit_roundoff
+    for slack in (_ROUNDINGS * sums, _ROUNDINGS * max(sums, of_weights)):
+        more = slack * (others * np.abs(b) + due * np.abs(a)) / (others + due)
+        low, high = (end + sign * more for end, sign in zip(_ends(stored, arithmetic.output), (-1, 1), strict=True))
+        with np.errstate(all="ignore"):
+            first, second = (others * (b - end) / (end - a) / due - 1 for end in (low, high))
+        # Between the ends out may meet a, where (1) gives no end of an interval for E.
+        is_open = (low - a) * (high - a) <= 0
+        lowest = np.where(is_open, -np.inf, np.minimum(first, second)).max(1)
+        highest = np.where(is_open, np.inf, np.maximum(first, second)).min(1)
+        if (lowest <= highest).all():
+            return float(lowest.min()), float(highest.max())
+    return np.nan, np.nan
+
+
+def _columns(due: float, others: int, target: Format, number: int) -> Array:
+    """Values a and b of (1), `[2, column]`, whose results lie at different distances from the ends of
+    their intervals: relative to E from 2⁻¹ to 2⁻²⁴, on both sides. The first column is the weight of
+    the key itself.
+    """
+    random = np.random.default_rng(0)
+    candidates = random.integers(-_INTEGERS, _INTEGERS + 1, (2, _CANDIDATES)).astype(float)
+    candidates = candidates[:, (candidates[0] != candidates[1]) & (candidates[1] != 0)]
+    a, b = candidates
+    out = (others * b + due * a) / (others + due)
+    spacing = 2 * target.unit_roundoff * 2.0 ** np.floor(np.log2(np.abs(out)))
+    end = (np.floor(out / spacing) + 0.5) * spacing
+    with np.errstate(all="ignore"):
+        distance = others * (b - end) / (end - a) / due - 1
+    sizes = np.repeat(2.0 ** -np.linspace(1, 24, number // 2), 2) * np.tile([1.0, -1.0], number // 2)
+    with np.errstate(all="ignore"):
+        nearest = np.abs(np.log(np.maximum(distance / sizes[:, None], np.finfo(float).tiny))).argmin(1)
+    return np.concatenate([[[1.0], [0.0]], candidates[:, nearest[1:]]], 1)
+
+
+def _sum(probe: Probe, shape: Shape, level: float) -> Sum:
+    """The sums of (2) and (3) for equal scores."""
+    length, target = shape.sizes["n_k"], probe.caller.arithmetic.output
+    has_values = "v" in probe.operation.parameters
+    columns = np.stack([np.arange(length) == 0, np.ones(length)][: 1 + has_values], 1).astype(float)
+    found = _results(probe, shape, np.full(length, level), columns)
+    low, high = _ends(found.measured, target)
+    slack = length * probe.caller.arithmetic.accumulate  # the roundings of the sum itself
+
+    def hull(lowest: Array, highest: Array) -> tuple[float, float]:
+        return float(lowest.min()) * (1 - slack), float(highest.max()) * (1 + slack)
+
+    with np.errstate(all="ignore"):
+        row = hull(1 / high[:, 0], 1 / low[:, 0])
+        values = hull(low[:, 1] / high[:, 0], high[:, 1] / low[:, 0]) if has_values else None
+    return Sum(length, level * abs(_unit(probe, shape)), row, values, bool(found.wrong.any()))
+
+
+def sentences_of_micrometer(found: Micrometer) -> tuple[str, ...]:
+    """Sentences about what is less accurate than the error limits allow; () if all is right."""
+    return tuple(filter(None, (_of_rows(found.sums), _of_values(found.sums), *_of_exponentials(found))))
+
+
+def _of_rows(sums: Sequence[Sum]) -> str:
+    """The sentence about row sums; "" if they are right."""
+    wrong = [each for each in sums if each.wrong and not _holds(each.row, each.length)]
+    if not wrong:
+        return ""
+    for name, stop in _STOPS.items():
+        if all(_holds(each.row, min(each.length, stop)) for each in sums):
+            return f"Row sums stop at {stop}, as sums in {name} do."
+    unsubtracted, last = [_unsubtracted(each) for each in sums], wrong[-1]
+    if last.level and all(number is not None for number in unsubtracted):
+        return f"The maximum is not subtracted from the scores of {unsubtracted[-1]} of {last.length} keys."
+    worst = max(wrong, key=lambda each: abs(np.log(sum(each.row) / 2 / each.length)))
+    scores = f"{worst.length} equal scores of {worst.level:.3g}"
+    return f"The row sum of {scores} is {sum(worst.row) / 2:.5g}, should be {worst.length}."
+
+
+def _unsubtracted(each: Sum) -> int | None:
+    """How many exponentials of a row count e^level instead of 1: the only whole number that its sum
+    allows; None if no number is the only one, and 0 at level 0, if the sum is right.
+    """
+    if not each.level:
+        return 0 if _holds(each.row, each.length) else None
+    low, high = ((end - each.length) / np.expm1(each.level) for end in each.row)
+    first = int(np.ceil(low))
+    return first if first <= high < first + 1 and 0 <= first <= each.length else None
+
+
+def _of_values(sums: Sequence[Sum]) -> str:
+    """The sentence about sums of values; "" if they are right."""
+    wrong = [each for each in sums if each.wrong and each.values and not _holds(each.values, each.length)]
+    if not wrong:
+        return ""
+    for name, stop in _STOPS.items():
+        if all(each.values and _holds(each.values, min(each.length, stop)) for each in sums):
+            return f"Sums of weights times values stop after {stop} equal products, as sums in {name} do."
+    worst = wrong[-1]
+    assert worst.values is not None
+    products = f"{worst.length} equal products of weights and values"
+    return f"{products} add up to {sum(worst.values) / 2:.5g} times one of them."
+
+
+def _holds(interval: tuple[float, float], number: float) -> bool:
+    return interval[0] <= number <= interval[1]
+
+
+def _of_exponentials(found: Micrometer) -> list[str]:
+    """The sentences about exponentials that are not within their error limit."""
+    return [
+        f"The exponential of −{score:.4g} has a relative error between {low:.2g} and {high:.2g}."
+        for score, (low, high) in found.exponentials.items()
+        if found.wrong[score] and not low <= 0 <= high and max(abs(low), abs(high)) < _LARGEST_ERROR
+    ]

@@ -1,0 +1,218 @@
+"""What the weights with a bias, a sink or a mask say, in sentences.
+
+A sentence says what a kernel does with the term, if this explains the weights of all wrong rows.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from properties.inspection.array import Array
+from properties.inspection.places import place, placed, sentence
+from properties.inspection.read_sentences import index_map
+from properties.inspection.terms import Term
+
+__all__ = ["sentences_of_terms"]
+
+_NEAR = 0.02  # how near two logarithms of weights are the same, in all formats
+
+_GETS = ("gets", "get")
+
+
+def sentences_of_terms(found: Sequence[Term]) -> tuple[str, ...]:
+    """What the weights say of each term, in sentences; () if they are right, or nearly. A
+    sentence about log-sum-exps follows only if the weights with a sink are right.
+    """
+    said = {term.name: _SENTENCES[term.name](term) for term in found if term.reading.wrong.any()}
+    if said.get("sink"):
+        said.pop("sink in the log-sum-exp", None)
+    return tuple(filter(None, said.values()))
+
+
+_Rule = tuple[str, Callable[[Array], Array]]
+
+
+def _changes(term: Term) -> Iterator[_Rule]:
+    """What a kernel may do with a number before it adds it, in words, and as a function."""
+    scale, softcap = term.scale, term.softcap
+    yield f"The {term.name} is ignored", lambda x: 0.0 * x
+    yield f"The {term.name} is subtracted", lambda x: -x
+    yield f"The {term.name} is multiplied by the scale, {scale:.4g}", lambda x: scale * x
+    yield f"The {term.name} is divided by the scale, {scale:.4g}", lambda x: x / scale if scale else x
+    yield f"The {term.name} is multiplied by ln 2", lambda x: np.log(2.0) * x
+    yield f"The {term.name} is divided by ln 2", lambda x: x / np.log(2.0)
+    if softcap:
+        yield f"The softcap, {softcap:g}, is applied to the {term.name} too", lambda x: softcap * np.tanh(x / softcap)
+        yield f"The softcap, {softcap:g}, is not applied to the {term.name}", lambda x: x
+
+
+def _wrong_rows(term: Term) -> Array:
+    """The rows that are wrong in some call, for every call."""
+    wrong = term.reading.wrong.any(-1)
+    return np.broadcast_to(wrong.any(0), wrong.shape)
+
+
+def _of_bias(term: Term) -> str:
+    """The sentence about a bias."""
+    got, due = (_relative_logs(side) for side in term.reading[:2])
+    rows = _wrong_rows(term)
+
+    def effect(bias: Array) -> Array:
+        return np.asarray(bias - bias[..., -1:])
+
+    return _compared(term, got, due, rows, effect, _swapped(term.given))
+
+
+def _relative_logs(side: Array) -> Array:
+    """The logarithm of each weight relative to the weight of the last key."""
+    with np.errstate(all="ignore"):
+        heights = np.log(side)
+        return np.asarray(heights - heights[..., -1:])
+
+
+def _swapped(given: Array) -> list[_Rule]:
+    """The rule that queries and keys are exchanged, if there are equally many."""
+    is_square = given.shape[-1] == given.shape[-2]
+    return [("The bias of query i and key j goes to query j and key i", lambda x: x.swapaxes(-1, -2))][:is_square]
+
+
+def _of_sink(term: Term) -> str:
+    """The sentence about a sink; "" with one key, or if the weights of keys differ."""
+    measured, expected, _ = term.reading
+    number, rows = measured.shape[-1], _wrong_rows(term)
+    sinks = term.given[..., :1]
+    logs = _relative_logs(measured)
+    if number < 2:  # its weight is 1 too where its score has the sink
+        return ""
+    is_whole = bool((np.abs(measured[rows].sum(-1) - 1) < _NEAR).all())
+    for key in range(number) if is_whole else ():
+        at_key = sinks * (np.arange(number) == key)
+        if _is_near(logs, at_key - at_key[..., -1:], rows):
+            return _placed(f"The sink is added to the score of key {key}, should be a key of its own", rows, term)
+    if not _is_near(logs, 0.0 * sinks, rows):
+        return ""
+    with np.errstate(all="ignore"):
+        got, due = (np.log(1 / side[..., -1:] - number) for side in (measured, expected))
+    if is_whole:
+        return _placed("The sink is ignored", rows, term)
+    lower = sinks - due
+    shifted = "The maximum is not subtracted from the sink"
+    plain = "The sink is added to the sum of exponentials without an exponential"
+    rules: list[_Rule] = [
+        (shifted, lambda x: x + lower),
+        (shifted, lambda x: x + np.maximum(x, lower)),
+        (plain, lambda x: np.log(x) + lower),
+        (plain, np.log),
+    ]
+    return _compared(term, got, due, rows, lambda x: x - lower, rules)
+
+
+def _compared(
+    term: Term, got: Array, due: Array, rows: Array, effect: Callable[[Array], Array], more: Sequence[_Rule]
+) -> str:
+    """The first rule that is true of all wrong rows, as a sentence: a change of the numbers, or another
+    index on an axis. Else the entry that is furthest from what it should be; "" for errors like
+    roundings, and for weights that are 0, NaN or infinite.
+    """
+    if _is_near(got, due, rows) or not np.isfinite(got[rows]).all():
+        return ""
+    given = term.given[..., : got.shape[-1]]
+    whole = effect(given)
+    size = float((whole[rows] ** 2).sum())
+    factor = float((got[rows] * whole[rows]).sum()) / size if size else 0.0
+    times: _Rule = (f"The {term.name} is multiplied by {factor:.4g}", lambda x: factor * x)
+    for said, change in (*_changes(term), *more, times):
+        with np.errstate(all="ignore"):
+            if _is_near(got, effect(change(given)), rows):
+                return _placed(said, rows, term)
+    for axis, name in enumerate(term.axes):
+        if said := _other_index(term, axis, name, got, rows, effect):
+            return said
+    error = np.where(rows[..., None], np.abs(got - due), 0.0)
+    index = np.unravel_index(int(error.argmax()), error.shape)
+    where = place(index[1:-1], term.axes)
+    number = f"{int(rows[0].sum())} of {rows[0].size} rows"
+    return f"The {term.name} is wrong in {number}: in {where} a value of {due[index]:.4g} counts as {got[index]:.4g}."
+
+
+def _other_index(term: Term, axis: int, name: str, got: Array, rows: Array, effect: Callable[[Array], Array]) -> str:
+    """The sentence that some rows get the term of another index on an axis; "" if they do not."""
+    given = term.given[..., : got.shape[-1]]
+    size = given.shape[axis + 1]
+    read = np.arange(size)
+    for own in range(size):
+        mine = np.take(rows, [own], axis + 1)
+        others = (
+            other
+            for other in range(size)
+            if _is_near(np.take(got, [own], axis + 1), np.take(effect(given), [other], axis + 1), mine)
+        )
+        if (read_index := next(others, None)) is None:
+            return ""
+        read[own] = read_index if mine.any() else own
+    chosen = np.flatnonzero(read != np.arange(size))
+    if not len(chosen):
+        return ""
+    rule = index_map([int(own) for own in chosen], [int(read[own]) for own in chosen], name, size)
+    return sentence(np.asarray(rows.any(0)), term.axes, _GETS, f"the {term.name} of {rule}")
+
+
+def _placed(said: str, rows: Array, term: Term) -> str:
+    """A statement as a sentence, with the rows where it is true in some call."""
+    return placed(said, np.asarray(rows.any(0)), term.axes)
+
+
+def _is_near(got: Array, other: Array, rows: Array) -> bool:
+    """Whether two arrays are nearly equal in some rows, infinite entries included."""
+    got, other = (side[rows] for side in (got, np.broadcast_to(other, got.shape)))
+    with np.errstate(invalid="ignore"):
+        return bool(((got == other) | (np.abs(got - other) <= _NEAR)).all())
+
+
+def _of_log_sum_exp(term: Term) -> str:
+    """The sentence about log-sum-exps with a sink."""
+    (got, _), (due, plain), (wrong, _) = (side[..., 0] for side in term.reading)
+    number, sinks = term.given.shape[-1], term.given[0, ..., 0]
+    unit = plain / np.log(number) if number > 1 else 1.0
+    rules = (
+        ("leaves out the sink, should include it", plain),
+        ("includes the sink, should leave it out", unit * np.log(number + np.exp(sinks))),
+    )
+    true = (rule for rule, other in rules if not _is_near(got, due, wrong) and _is_near(got, other, wrong))
+    rule = next(true, "")
+    return placed(f"The log-sum-exp {rule}", wrong, term.axes) if rule else ""
+
+
+def _of_mask(term: Term) -> str:
+    """The sentence about a mask."""
+    measured, expected, _ = term.reading
+    rows = _wrong_rows(term)
+    got, due = ((side > _NEAR * side.max(-1, keepdims=True)) for side in (measured, expected))
+    got, due = got.astype(float), due.astype(float)
+    if not np.isfinite(measured[rows]).all() or _is_near(got, due, rows):
+        return ""
+    rules: list[_Rule] = [
+        ("The mask is ignored", np.ones_like),
+        ("A true entry of the mask masks, should allow", lambda x: 1.0 - x),
+    ]
+    given = term.given.astype(float)
+    for said, change in rules:
+        if _is_near(got, change(given), rows):
+            return _placed(said, rows, term)
+    masks = replace(term, given=given)
+    others = (
+        _other_index(masks, axis, name, got, rows, lambda x: x)
+        for axis, name in enumerate(term.axes)
+        if given.shape[axis + 1] <= given.shape[-1]  # else two indices hide the same key
+    )
+    return next(filter(None, others), "")
+
+
+_SENTENCES: dict[str, Callable[[Term], str]] = {
+    "bias": _of_bias,
+    "sink": _of_sink,
+    "sink in the log-sum-exp": _of_log_sum_exp,
+    "mask": _of_mask,
+}
+"""The sentence about each term."""

@@ -1,0 +1,81 @@
+"""Facts of a portrait that are not conventions: how a function is called, what changes the bits of its
+results, and how accurate its exponential is.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from properties.contract.conversion import UngivenError
+from properties.contract.results import BrokenError
+from properties.contract.support import OutsideError
+from properties.inspection.bits import Bits, bits
+from properties.inspection.forms import Form
+from properties.inspection.micrometer import Micrometer
+from properties.inspection.probe import Probe, SpentError
+from properties.inspection.shapes import shape_of
+
+__all__ = ["Fact", "facts_of_accuracy", "facts_of_bits", "facts_of_form"]
+
+_AXES = {"b h s d": "batch, heads, sequence, width", "b s h d": "batch, sequence, heads, width"}
+
+_CHANGES = {
+    "batch_size": "other problems behind it in the batch",
+    "place_in_batch": "another place in the batch",
+    "padding": "masked keys behind its own",
+    "chunks_of_queries": "two calls with half of its queries each",
+}
+"""What changes around a problem, by the fields of `Bits`."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something that was measured: a subject, such as "causal", and a clause about it."""
+
+    subject: str
+    says: str
+
+
+def facts_of_form(form: Form) -> Iterator[Fact]:
+    """Yield how a function can be called, and what it does not take."""
+    yield Fact("arrays", f"{form.arrays} arrays of {', '.join(form.dtypes)}")
+    if form.axes != "b h s d":
+        yield Fact("axes", _AXES[form.axes])
+    if form.features:
+        yield Fact("options", ", ".join(form.features))
+    for refusal in form.refusals:
+        yield Fact("not taken", f"{refusal.what}: {refusal.error}")
+    for sentence in form.assumed:
+        yield Fact("assumed", sentence)
+
+
+def facts_of_bits(probe: Probe, arguments: Sequence[Any]) -> tuple[Fact, ...]:
+    """Return what changes the bits of a problem's result, and what does not; () if it cannot be measured."""
+    found: Bits | None = None
+    if {"q", "k", "v"} <= set(probe.operation.parameters) and probe.operation.outputs[0] == "out":
+        with suppress(BrokenError, OutsideError, UngivenError, SpentError):
+            found = bits(probe, shape_of(probe.operation, arguments))
+    if found is None:
+        return ()
+    if found.repetition:
+        return (Fact("bits", "equal calls give other bits"),)
+    measured = {words: getattr(found, name) for name, words in _CHANGES.items()}
+    return tuple(
+        Fact("bits", f"{verb} by {', '.join(names)}")
+        for changes, verb in ((False, "not changed"), (True, "changed"))
+        if (names := [words for words, value in measured.items() if value is changes])
+    )
+
+
+def facts_of_accuracy(record: Micrometer) -> Iterator[Fact]:
+    """Yield the measured accuracy of the exponential, and up to which length sums were right."""
+    ends = [abs(end) for interval in record.exponentials.values() for end in interval]
+    if ends and np.isfinite(ends).all():
+        scores = ", ".join(f"{-difference:.3g}" for difference in record.exponentials)
+        yield Fact("exponential", f"the relative error is at most {max(ends):.1e} (measured at the scores {scores})")
+    right = [each.length for each in record.sums if not each.wrong]
+    if right and not any(each.wrong for each in record.sums):
+        yield Fact("sums", f"sums over {max(right)} equal scores are within their error limits")
