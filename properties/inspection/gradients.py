@@ -22,7 +22,7 @@ from properties.inspection.entries import Entries
 from properties.inspection.probe import Probe, Reading, joined
 from properties.inspection.shapes import Shape
 
-__all__ = ["gradients"]
+__all__ = ["gradients", "one_hot_rows", "whole_numbers"]
 
 _MOST_PARTS = 8  # of the channels, each in a call
 
@@ -34,10 +34,10 @@ def gradients(probe: Probe, shape: Shape) -> tuple[Entries, ...]:
     of sinks where there are some. Raises as `Probe.results`.
     """
     zeros = {name: shape.zeros(probe.operation, name) for name in ("q", "k", "v", "grad_out")}
-    q, k, grad_out = (_one_hot(zeros[name]) for name in ("q", "k", "grad_out"))
+    q, k, grad_out = (one_hot_rows(zeros[name]) for name in ("q", "k", "grad_out"))
     channels = shape.sizes["value_dim"]
     parts = np.array_split(np.arange(channels), min(channels, _MOST_PARTS))
-    counts = _counts(shape.sizes["n_k"])[:, None]
+    counts = whole_numbers(shape.sizes["n_k"])[:, None]
     pairs = shape.sizes["n_k"] // 2
     centred = np.zeros_like(counts)
     centred[: 2 * pairs : 2], centred[1 : 2 * pairs : 2] = counts[:pairs], -counts[:pairs]
@@ -71,14 +71,14 @@ def gradients(probe: Probe, shape: Shape) -> tuple[Entries, ...]:
     )
 
 
-def _counts(number: int) -> Array:
-    """1, 2, 3 … 8, and the same again."""
+def whole_numbers(number: int) -> Array:
+    """Return 1, 2, 3 … 8, and the same again."""
     return np.arange(number) % 8 + 1.0
 
 
-def _one_hot(zeros: Array) -> Array:
-    """Rows that are one-hot in one channel after the other, times the count of the round."""
+def one_hot_rows(zeros: Array) -> Array:
+    """Return rows that are one-hot in one channel after the other, times the count of the round."""
     rows, width = zeros.shape[-2:]
     array, every = zeros.copy(), np.arange(rows)
-    array[..., every, every % width] = _counts(rows // width + 1)[every // width]
+    array[..., every, every % width] = whole_numbers(rows // width + 1)[every // width]
     return array

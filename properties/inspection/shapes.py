@@ -13,7 +13,7 @@ from properties.inspection.array import Array
 
 __all__ = ["CHOSEN", "Shape", "shape_of"]
 
-CHOSEN = ("q", "k", "v", "x", "scores", "grad_out")
+CHOSEN = ("q", "k", "v", "x", "scores", "dq", "dk", "dv", "grad_out", "grad_weights")
 """The arrays that the instruments choose."""
 
 _OF_PAIRS = {"inv_freq", "rotary_dim", "sections"}

@@ -20,6 +20,8 @@ from properties.inspection.reads import reads
 from properties.inspection.rotation import rotation, sentences_of_rotation
 from properties.inspection.score_form import score_form, sentences_of_scores
 from properties.inspection.shapes import Shape, shape_of
+from properties.inspection.softmax import softmax_gradients, softmax_weights
+from properties.inspection.tangents import tangents
 from properties.inspection.term_sentences import sentences_of_terms
 from properties.inspection.terms import terms
 from properties.laws.law import Laws
@@ -62,8 +64,8 @@ def the_log_sum_exp_counts_the_visible_keys(subject: Subject, *arguments: Any) -
     keys, plus e^sink if the convention `lse_sink` counts sinks.
     """
     probe, shape = _measuring(subject, arguments)
-    entries = Entries("lse", (*["batch"] * len(shape.batch), "head", "query"), probe.results(shape)["lse"])
-    _require_right(subject, probe, [entries.reading], entries.sentences(), "log-sum-exps")
+    found = Entries("lse", (*["batch"] * len(shape.batch), "head", "query"), probe.results(shape)["lse"])
+    _require_entries(subject, probe, [found], "log-sum-exps")
 
 
 @law(*_ATTENTION, measures=True, exempts=_few_shapes, domains=("operating widths",), name="scores are scale·q·k")
@@ -88,9 +90,7 @@ def gradients_come_from_the_right_queries_keys_and_channels(subject: Subject, *a
     queries, keys and channels it comes from.
     """
     probe, shape = _measuring(subject, arguments)
-    found = gradients(probe, shape)
-    said = next((said for entries in found if (said := entries.sentences())), ())
-    _require_right(subject, probe, [entries.reading for entries in found], said, "entries of gradients")
+    _require_entries(subject, probe, gradients(probe, shape), "entries of gradients")
 
 
 @law(*_ATTENTION, measures=True, exempts=_few_shapes, domains=("operating terms",))
@@ -113,6 +113,33 @@ def each_bias_sink_and_mask_goes_to_its_place(subject: Subject, *arguments: Any)
     found = terms(probe, shape)
     _require_right(subject, probe, [term.reading for term in found], sentences_of_terms(found), "weights")
     return bool(found)
+
+
+@law("scaled_dot_product_attention_jvp", "attention_jvp", measures=True, exempts=_few_shapes)
+def tangents_of_queries_keys_and_values_add_up(subject: Subject, *arguments: Any) -> None:
+    """At every operating point: the derivative of the output along a tangent of q, k or v is what it
+    should be where all visible keys have equal weights, and it is linear in the tangents.
+    """
+    probe, shape = _measuring(subject, arguments)
+    _require_entries(subject, probe, tangents(probe, shape), "entries of dout")
+
+
+@law("hard_masked_softmax", measures=True, exempts=_few_shapes)
+def weights_are_exponentials_divided_by_their_sum(subject: Subject, *arguments: Any) -> None:
+    """At every operating point: the weights of a row in which one score differs are exponentials,
+    divided by their sum over the visible keys.
+    """
+    probe, shape = _measuring(subject, arguments)
+    _require_entries(subject, probe, softmax_weights(probe, shape), "weights")
+
+
+@law("hard_masked_softmax_vjp", measures=True, exempts=_few_shapes)
+def gradients_of_scores_come_from_their_row(subject: Subject, *arguments: Any) -> None:
+    """At every operating point: where all visible keys have the weight W, the gradient of the scores
+    is W·(g − Σ W·g).
+    """
+    probe, shape = _measuring(subject, arguments)
+    _require_entries(subject, probe, softmax_gradients(probe, shape), "entries of dscores")
 
 
 @law("decode", measures=True, exempts=_few_shapes)
@@ -150,8 +177,7 @@ def each_entry_of_a_table_has_its_value(subject: Subject, *arguments: Any) -> No
     readings = probe.values(arguments)
     axes = {name: tuple(_NAMES.get(axis, axis) for axis in operation.axes[name]) for name in readings}
     found = [Entries(name, axes[name], reading) for name, reading in readings.items()]
-    said = next((said for entries in found if (said := entries.sentences())), ())
-    _require_right(subject, probe, [entries.reading for entries in found], said, "entries")
+    _require_entries(subject, probe, found, "entries")
 
 
 _NAMES = {"seq_len": "row", "n_q": "query", "n_k": "key", "embed_dim": "column", "head_dim": "column"} | {
@@ -165,6 +191,12 @@ _NAMES = {"seq_len": "row", "n_q": "query", "n_k": "key", "embed_dim": "column",
 def _measuring(subject: Subject, arguments: Sequence[Any]) -> tuple[Probe, Shape]:
     """A probe of the operation, and the shape of a case."""
     return Probe(subject, _MOST_CALLS), shape_of(OPERATIONS[subject.operation], arguments)
+
+
+def _require_entries(subject: Subject, probe: Probe, found: Sequence[Entries], name: str) -> None:
+    """Raise BrokenError if an entry of some arrays is wrong, with the sentence about the first."""
+    said = next((said for entries in found if (said := entries.sentences())), ())
+    _require_right(subject, probe, [entries.reading for entries in found], said, name)
 
 
 def _require_right(

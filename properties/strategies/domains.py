@@ -362,6 +362,8 @@ _domain("operating points", _POINTS, *_FORWARD, points=operating_points.READS)
 _domain("operating widths", "Fixed widths of heads, with zeros.", *_FORWARD, points=operating_points.SCORES)
 _domain("operating terms", "Small sizes, with each softcap and scale.", *_FORWARD, points=operating_points.TERMS)
 _domain("operating points", "Programs of fixed steps.", "decode", points=operating_points.CACHES)
+_domain("operating points", "Fixed sizes and masks.", *_SOFTMAX, points=operating_points.SOFTMAX)
+_domain("operating points", _POINTS, _ATTENTION[2], _FEATURED[2], points=operating_points.GRADIENTS)
 _domain("operating points", _POINTS, _ATTENTION[1], _FEATURED[1], points=operating_points.GRADIENTS)
 _domain("operating points", _POINTS, *_ROTARY[:4], "rotate_half", points=operating_points.ROTATIONS)
 _domain(

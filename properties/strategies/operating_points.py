@@ -16,7 +16,7 @@ from properties.contract.operation import Operation
 from properties.contract.support import OutsideError
 from properties.strategies.plain_calls import Options, Sizes, numbers, plain_call
 
-__all__ = ["CACHES", "GRADIENTS", "READS", "ROTATIONS", "SCORES", "TABLES", "TERMS", "Point", "calls_at"]
+__all__ = ["CACHES", "GRADIENTS", "READS", "ROTATIONS", "SCORES", "SOFTMAX", "TABLES", "TERMS", "Point", "calls_at"]
 
 
 @dataclass(frozen=True)
@@ -227,6 +227,17 @@ TERMS = (
 
 CACHES = (Point("a program", {"n_q": 3, "n_k": 5}),)
 """Where laws ask what caches read. The instrument has its own programs."""
+
+SOFTMAX = (
+    Point("5 keys", {"n_q": 11, "n_k": 5}),
+    Point("33 keys", {"batch": 2, "n_q": 11, "n_k": 33}),
+    Point("300 keys", {"n_q": 11, "n_k": 300}),
+    Point("one key", {"n_q": 11, "n_k": 1}),
+    Point("a mask", {"batch": 3, "n_q": 11, "n_k": 13}, lambda sizes: {"mask": _pattern(sizes)}),
+    Point("a mask of keys", {"batch": 3, "n_q": 11, "n_k": 13}, lambda sizes: {"mask": _padding(sizes)}),
+    Point("fully masked rows", {"batch": 2, "n_q": 11, "n_k": 40}, lambda sizes: {"mask": _starting(sizes)}),
+)
+"""Where laws ask what a softmax gives."""
 
 _FEW: Sizes = {"batch": 2, "num_heads": 4, "kv_heads": 2, "head_dim": 5, "value_dim": 3}
 
