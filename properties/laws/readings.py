@@ -5,6 +5,8 @@ options, and the error limit of each of its calls judges what it reads.
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError
@@ -14,6 +16,7 @@ from properties.inspection.curve import curve
 from properties.inspection.curve_sentences import sentences_of_curve
 from properties.inspection.entries import Entries
 from properties.inspection.gradients import gradients
+from properties.inspection.one_hot import CALLS, one_hot
 from properties.inspection.probe import Probe, Reading
 from properties.inspection.read_sentences import sentences_of_reads
 from properties.inspection.reads import reads
@@ -21,7 +24,6 @@ from properties.inspection.rotation import rotation, sentences_of_rotation
 from properties.inspection.score_form import score_form, sentences_of_scores
 from properties.inspection.shapes import Shape, shape_of
 from properties.inspection.softmax import softmax_gradients, softmax_weights
-from properties.inspection.tangents import tangents
 from properties.inspection.term_sentences import sentences_of_terms
 from properties.inspection.terms import terms
 from properties.laws.law import Laws
@@ -31,6 +33,7 @@ __all__ = ["law"]
 _ATTENTION = ("scaled_dot_product_attention", "causal_attention", "grouped_query_attention", "attention")
 
 _MOST_CALLS = 60
+_NEAR = 0.01  # relative to the largest entry: errors that look like roundings
 
 
 def _few_shapes(implementation: Implementation) -> str:
@@ -115,13 +118,13 @@ def each_bias_sink_and_mask_goes_to_its_place(subject: Subject, *arguments: Any)
     return bool(found)
 
 
-@law("scaled_dot_product_attention_jvp", "attention_jvp", measures=True, exempts=_few_shapes)
-def tangents_of_queries_keys_and_values_add_up(subject: Subject, *arguments: Any) -> None:
-    """At every operating point: the derivative of the output along a tangent of q, k or v is what it
-    should be where all visible keys have equal weights, and it is linear in the tangents.
+@law(*CALLS, measures=True, exempts=_few_shapes)
+def each_part_of_the_result_has_its_value(subject: Subject, *arguments: Any) -> None:
+    """At every operating point: where arrays with one-hot rows leave one part of a derivative or of
+    multi-head attention, the result is this part.
     """
     probe, shape = _measuring(subject, arguments)
-    _require_entries(subject, probe, tangents(probe, shape), "entries of dout")
+    _require_entries(subject, probe, one_hot(probe, shape), "entries")
 
 
 @law("hard_masked_softmax", measures=True, exempts=_few_shapes)
@@ -209,6 +212,18 @@ def _require_right(
     number = sum(reading.wrong.size for reading in readings)
     if wrong:
         subject.calls[:] = probe.wrong
-        raise BrokenError(" ".join(sentences) or f"{wrong} of {number} {entries} are wrong.", probe.worst)
+        counted = f"{wrong} of {number} {entries} are wrong{_like_roundings(readings)}."
+        raise BrokenError(" ".join(sentences) or counted, probe.worst)
     subject.worst = probe.worst
     subject.require(True, "")
+
+
+def _like_roundings(readings: Sequence[Reading]) -> str:
+    """By how much the wrong entries of readings differ, if all errors look like roundings; else ""."""
+    shares = [
+        np.abs(measured[wrong] - expected[wrong]).max() / np.abs(expected).max(where=np.isfinite(expected), initial=0.0)
+        for measured, expected, wrong in readings
+        if wrong.any() and expected.any() and np.isfinite(measured[wrong]).all() and np.isfinite(expected[wrong]).all()
+    ]
+    whole = len(shares) == sum(bool(reading.wrong.any()) for reading in readings)
+    return f", by up to {max(shares):.2g} of the largest, as by roundings" if whole and max(shares) < _NEAR else ""

@@ -364,6 +364,7 @@ _domain("operating terms", "Small sizes, with each softcap and scale.", *_FORWAR
 _domain("operating points", "Programs of fixed steps.", "decode", points=operating_points.CACHES)
 _domain("operating points", "Fixed sizes and masks.", *_SOFTMAX, points=operating_points.SOFTMAX)
 _domain("operating points", _POINTS, _ATTENTION[2], _FEATURED[2], points=operating_points.GRADIENTS)
+_domain("operating points", "Fixed numbers of tokens and heads.", *_HEADS, points=operating_points.TOKENS)
 _domain("operating points", _POINTS, _ATTENTION[1], _FEATURED[1], points=operating_points.GRADIENTS)
 _domain("operating points", _POINTS, *_ROTARY[:4], "rotate_half", points=operating_points.ROTATIONS)
 _domain(

@@ -16,7 +16,19 @@ from properties.contract.operation import Operation
 from properties.contract.support import OutsideError
 from properties.strategies.plain_calls import Options, Sizes, numbers, plain_call
 
-__all__ = ["CACHES", "GRADIENTS", "READS", "ROTATIONS", "SCORES", "SOFTMAX", "TABLES", "TERMS", "Point", "calls_at"]
+__all__ = [
+    "CACHES",
+    "GRADIENTS",
+    "READS",
+    "ROTATIONS",
+    "SCORES",
+    "SOFTMAX",
+    "TABLES",
+    "TERMS",
+    "TOKENS",
+    "Point",
+    "calls_at",
+]
 
 
 @dataclass(frozen=True)
@@ -75,11 +87,16 @@ def calls_at(
 
 
 def _is_refused(operation: Operation, implementation: Implementation, arguments: tuple[Any, ...]) -> bool:
-    """Whether the implementation takes no such mask, or not together with causal."""
+    """Whether the implementation takes no such mask, or not together with causal, no odd width, or no
+    positions of several sequences.
+    """
     given, conventions = operation.named(arguments), implementation.resolved_conventions
+    if operation.sizes(arguments).get("head_dim", 0) % 2 and "odd_lane" in operation.conventions:
+        return conventions.odd_lane == "reject"
     mask = given.get("mask")
     if mask is None:
-        return False
+        positions, own_axes = given.get("positions"), 1 + (given.get("sections") is not None)
+        return positions is not None and positions.ndim - own_axes > len(operation.lead(arguments))
     kind = "dead" if not mask.any(-1).all() else "keys" if mask.shape[-2:-1] == (1,) else "any"
     together = bool(given.get("causal")) and conventions.causal_with_mask == "refuse"
     return together or bool(implementation.support.without(operation, kind, conventions.dead_rows_flow))
@@ -100,8 +117,8 @@ def _each_its_own(operation: Operation, arguments: tuple[Any, ...], mask: Any) -
     """A mask of two axes as another one for each batch entry and head, shifted by as many keys; a
     mask of three axes as the same for all.
     """
-    sizes = operation.sizes(arguments)
-    lead = (*operation.lead(arguments), *((sizes["num_heads"],) if "num_heads" in sizes else ()))
+    heads = (operation.sizes(arguments)["num_heads"],) if "num_heads" in operation.axes["mask"] else ()
+    lead = (*operation.lead(arguments), *heads)
     if mask.ndim > 2:
         return np.broadcast_to(mask[0], (*lead, *mask.shape[1:]))
     masks = [np.roll(mask, place, -1) for place in range(int(np.prod(lead, dtype=int)))]
@@ -112,6 +129,12 @@ def _pattern(sizes: Sizes) -> Any:
     """A mask in which each query sees some keys of every block, and the next query others."""
     query, key = np.arange(sizes["n_q"])[:, None], np.arange(sizes["n_k"])
     return (3 * query + key) % 4 < 2
+
+
+def _of_tokens(sizes: Sizes) -> Any:
+    """A mask in which no token sees the next one."""
+    token = np.arange(sizes["seq_len"])
+    return token[:, None] != token - 1
 
 
 def _starting(sizes: Sizes) -> Any:
@@ -186,6 +209,8 @@ READS = (
     ),
     Point("a softcap, causal", {**_NARROW, "n_q": 9, "n_k": 9}, lambda sizes: {"softcap": 2.0, "causal": True}),
     Point("a sink", {**_NARROW, "n_q": 5, "n_k": 12}, lambda sizes: {"sink": np.zeros(sizes["num_heads"])}),
+    Point("causal, a scale of 0", {**_NARROW, "n_q": 5, "n_k": 5}, lambda sizes: {"causal": True, "scale": 0.0}),
+    Point("causal, a scale below 0", {**_NARROW, "n_q": 5, "n_k": 5}, lambda sizes: {"causal": True, "scale": -0.25}),
     Point("sinks of −∞", {**_NARROW, "n_q": 5, "n_k": 12}, _every_other_sink),
     Point("heads in groups of 3", {**_heads(2, 6, 2, 4, 5)}),
     Point("1 query, a mask", _heads(2, 4, 1, 1, 40), lambda sizes: {"mask": _pattern(sizes)}),
@@ -212,6 +237,7 @@ SCORES = (
     Point("width 96", {"head_dim": 96, "value_dim": 96}),
     Point("width 128", {"head_dim": 128, "value_dim": 128}),
     Point("a scale", {**_NARROW, "head_dim": 8}, lambda sizes: {"scale": 0.25}),
+    Point("a scale of 0", {**_NARROW, "head_dim": 8}, lambda sizes: {"scale": 0.0}),
 )
 """Where laws ask how scores are formed."""
 
@@ -238,6 +264,16 @@ SOFTMAX = (
     Point("fully masked rows", {"batch": 2, "n_q": 11, "n_k": 40}, lambda sizes: {"mask": _starting(sizes)}),
 )
 """Where laws ask what a softmax gives."""
+
+_WIDTHS: Sizes = {"batch": 2, "num_heads": 2, "head_dim": 3, "model_dim": 6}
+
+TOKENS = (
+    Point("5 tokens", {**_WIDTHS, "seq_len": 5}),
+    Point("2 tokens", {**_WIDTHS, "seq_len": 2}),
+    Point("4 tokens, 4 heads", {"num_heads": 4, "head_dim": 8, "model_dim": 12, "seq_len": 4}),
+    Point("a mask", {**_WIDTHS, "seq_len": 6, "head_dim": 8}, lambda sizes: {"mask": _of_tokens(sizes)}),
+)
+"""Where laws ask what multi-head attention adds up."""
 
 _FEW: Sizes = {"batch": 2, "num_heads": 4, "kv_heads": 2, "head_dim": 5, "value_dim": 3}
 
@@ -310,6 +346,12 @@ ROTATIONS = (
     Point("far positions", _rows(1, 1, 3, 16, 65536)),
     Point("10240 rows", _rows(1, 8, 1280, 4)),
     Point("positions", _rows(2, 2, 10, 16), lambda sizes: {"positions": _packed(sizes)}),
+    Point("an odd width", _rows(2, 2, 5, 7, 2)),
+    Point(
+        "positions of each sequence",
+        {"batch": 2, "seq_len": 10, "head_dim": 16, "start_pos": 0},
+        lambda sizes: {"positions": _packed(sizes) + np.array([[0], [7]])},
+    ),
     Point("a part of the channels", _rows(2, 2, 5, 16, 2), lambda sizes: {"rotary_dim": 8}),
     Point("10240 rows, a part of the channels", _rows(1, 8, 1280, 4, 2), lambda sizes: {"rotary_dim": 2}),
     Point("frequencies", _rows(2, 2, 5, 8, 2), lambda sizes: {"inv_freq": _frequencies(sizes)}),
@@ -324,6 +366,7 @@ TABLES = (
     Point("long", {"seq_len": 300, "head_dim": 6, "embed_dim": 6, "start_pos": 3, "n_q": 9, "n_k": 5, "num_heads": 6}),
     Point("far positions", {"seq_len": 3, "head_dim": 16, "embed_dim": 16, "start_pos": 65536, "n_q": 64, "n_k": 64}),
     Point("many rows", {"n_q": 300, "n_k": 260, "head_dim": 128, "num_heads": 1}),
+    Point("an odd width", {"seq_len": 3, "head_dim": 7, "start_pos": 2}),
     Point("an offset", {"n_q": 3, "n_k": 9, "num_heads": 4}, lambda sizes: {"offset": 6}),
 )
 """Where laws ask what the entries of tables and masks are that follow from sizes alone."""

@@ -106,7 +106,8 @@ def _leads(
 
 def _has_leading_heads(operation: Operation) -> bool:
     """Whether the heads of the operation, if a call has some, are a leading axis."""
-    return "num_heads" not in {axis for axes in operation.axes.values() for axis in axes}
+    axes = {axis for axes in operation.axes.values() for axis in axes}
+    return "num_heads" not in {*axes, *operation.parameters}
 
 
 _SETTINGS = {"kind": "default", "steps": "append 5; attend 3"}
