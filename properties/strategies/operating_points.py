@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
+from properties.contract.features import FEATURES
 from properties.contract.implementation import Implementation
 from properties.contract.operation import Operation
 from properties.contract.support import OutsideError
@@ -69,13 +70,15 @@ def calls_at(
 ) -> tuple[list[tuple[Any, ...]], list[str]]:
     """Return the arguments of the calls at some points, and the names of the points without a call.
 
-    A point for options that the operation does not have is no point of it. Where the implementation
-    takes only other sizes, two points may be the same call, and the second has none.
+    A point for options that the operation does not have, or the implementation does not declare, is
+    no point of it. Where the implementation takes only other sizes, two points may be the same call,
+    and the second has none.
     """
     calls: dict[Any, tuple[Any, ...]] = {}
-    untaken = []
+    untaken, declared = [], set(FEATURES) & set(operation.options)
     for point in points:
-        if not point.options(_ANY).keys() <= set(operation.parameters):
+        options = point.options(_ANY).keys()
+        if not options <= set(operation.parameters) or implementation.lacks(*options & declared):
             continue
         arguments = point.arguments(operation, implementation)
         key = arguments and tuple(map(_identity, operation.parameters, arguments))
@@ -87,12 +90,10 @@ def calls_at(
 
 
 def _is_refused(operation: Operation, implementation: Implementation, arguments: tuple[Any, ...]) -> bool:
-    """Whether the implementation takes no such mask, or not together with causal, no odd width, or no
-    positions of several sequences.
+    """Whether the implementation takes no such mask, or not together with causal, or no positions
+    of several sequences.
     """
     given, conventions = operation.named(arguments), implementation.resolved_conventions
-    if operation.sizes(arguments).get("head_dim", 0) % 2 and "odd_lane" in operation.conventions:
-        return conventions.odd_lane == "reject"
     mask = given.get("mask")
     if mask is None:
         positions, own_axes = given.get("positions"), 1 + (given.get("sections") is not None)
@@ -346,7 +347,6 @@ ROTATIONS = (
     Point("far positions", _rows(1, 1, 3, 16, 65536)),
     Point("10240 rows", _rows(1, 8, 1280, 4)),
     Point("positions", _rows(2, 2, 10, 16), lambda sizes: {"positions": _packed(sizes)}),
-    Point("an odd width", _rows(2, 2, 5, 7, 2)),
     Point(
         "positions of each sequence",
         {"batch": 2, "seq_len": 10, "head_dim": 16, "start_pos": 0},
@@ -366,7 +366,6 @@ TABLES = (
     Point("long", {"seq_len": 300, "head_dim": 6, "embed_dim": 6, "start_pos": 3, "n_q": 9, "n_k": 5, "num_heads": 6}),
     Point("far positions", {"seq_len": 3, "head_dim": 16, "embed_dim": 16, "start_pos": 65536, "n_q": 64, "n_k": 64}),
     Point("many rows", {"n_q": 300, "n_k": 260, "head_dim": 128, "num_heads": 1}),
-    Point("an odd width", {"seq_len": 3, "head_dim": 7, "start_pos": 2}),
     Point("an offset", {"n_q": 3, "n_k": 9, "num_heads": 4}, lambda sizes: {"offset": 6}),
 )
 """Where laws ask what the entries of tables and masks are that follow from sizes alone."""
