@@ -31,6 +31,7 @@ from properties.laws.law import Laws
 __all__ = ["law"]
 
 _ATTENTION = ("scaled_dot_product_attention", "causal_attention", "grouped_query_attention", "attention")
+_WITH_TERMS = ("scaled_dot_product_attention", "grouped_query_attention", "attention")
 
 _MOST_CALLS = 60
 _NEAR = 0.01  # relative to the largest entry: errors that look like roundings
@@ -107,7 +108,7 @@ def weights_are_exponentials_of_scores(subject: Subject, *arguments: Any) -> Non
     _require_right(subject, probe, [each.reading for each in points], sentences_of_curve(found), "weights")
 
 
-@law(*_ATTENTION, measures=True, exempts=_few_shapes, domains=("operating terms",))
+@law(*_WITH_TERMS, measures=True, exempts=_few_shapes, domains=("operating terms",))
 def each_bias_sink_and_mask_goes_to_its_place(subject: Subject, *arguments: Any) -> bool:
     """At every operating term: a bias is added to the score of its query and key, a sink to the sum of
     its head, and a mask masks the key of its query.

@@ -48,10 +48,10 @@ class Point:
 
     def arguments(self, operation: Operation, implementation: Implementation) -> tuple[Any, ...] | None:
         """Return the arguments of the call, at the wanted sizes or the next that the implementation
-        takes; None if the operation or the implementation takes no such call.
+        takes, but no shorter ones; None if the operation or the implementation takes no such call.
         """
         found = plain_call(operation, implementation, self.sizes, self.options, lambda shape, seed: np.zeros(shape))
-        if found is None or _is_refused(operation, implementation, found):
+        if found is None or self._is_shorter(operation.sizes(found)) or _is_refused(operation, implementation, found):
             return None
         drawn = tuple(
             implementation.support.drawn(operation, _each_its_own(operation, found, value))
@@ -63,6 +63,10 @@ class Point:
             return implementation.support.written(operation, drawn)
         except OutsideError:
             return None
+
+    def _is_shorter(self, sizes: Sizes) -> bool:
+        """Whether the sizes of a call have a smaller length than the wanted one."""
+        return any(sizes.get(name, 0) < self.sizes[name] for name in _LENGTHS if name in self.sizes and name in sizes)
 
 
 def calls_at(
@@ -102,6 +106,8 @@ def _is_refused(operation: Operation, implementation: Implementation, arguments:
     together = bool(given.get("causal")) and conventions.causal_with_mask == "refuse"
     return together or bool(implementation.support.without(operation, kind, conventions.dead_rows_flow))
 
+
+_LENGTHS = ("n_q", "n_k", "seq_len")
 
 _ANY = {"batch": 1, "num_heads": 2, "kv_heads": 1, "n_q": 2, "n_k": 2, "seq_len": 2, "head_dim": 16, "value_dim": 16}
 """Sizes that show which options a point has."""
