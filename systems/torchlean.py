@@ -284,10 +284,11 @@ _OF_OUTPUTS = (
     "multi-head attention is within its error limit",
     "a single visible token returns its projection x @ wv @ wo",
 )
+_PARTS = "each part of the result has its value"
 _OF_SEVERAL_HEADS = {
-    **_declared(_SPLIT, _HEADS, names=(*_ROWS, *_OF_OUTPUTS)),
-    **_declared(_SPLIT, f"{_HEADS}_vjp", names=(*_ROWS, *_DERIVED, *_OF_GRADIENTS)),
-    **_declared(_SPLIT, f"{_HEADS}_jvp", names=(*_ROWS, *_DERIVED, "the JVP is within its error limit")),
+    **_declared(_SPLIT, _HEADS, names=(*_ROWS, *_OF_OUTPUTS, _PARTS)),
+    **_declared(_SPLIT, f"{_HEADS}_vjp", names=(*_ROWS, *_DERIVED, *_OF_GRADIENTS, _PARTS)),
+    **_declared(_SPLIT, f"{_HEADS}_jvp", names=(*_ROWS, *_DERIVED, _PARTS, "the JVP is within its error limit")),
 }
 
 
