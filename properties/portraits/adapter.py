@@ -54,7 +54,7 @@ def declaration(portrait: Portrait, kernel: Callable[[str], str] = lambda operat
         _implementation(portrait, dict(group), members, kernel, number if len(groups) > 1 else 0)
         for number, (group, members) in enumerate(groups.items(), 1)
     ]
-    names = ", ".join(f"adapter_{number}" for number in range(1, len(texts) + 1))
+    names = ", ".join(f"_adapter_{number}" for number in range(1, len(texts) + 1))
     return "\n".join(texts) + (f"\nadapters = [{names}]\n" if len(texts) > 1 else "")
 
 
@@ -71,11 +71,11 @@ def _implementation(
         f"{kernel(each.operation) if each.form and each.form.is_direct else each.operation},"
         for each in members
     ]
-    suffix = f"_{number}" if number else ""
+    variable = f"_adapter_{number}" if number else "adapter"
     name = f"{portrait.name}, {number}" if number else portrait.name
     return "\n".join(
         [
-            f"adapter{suffix} = properties.Implementation(",
+            f"{variable} = properties.Implementation(",
             f"    name={_quoted(repr(name))},",
             "    operations={",
             *offered,
