@@ -62,9 +62,15 @@ def each_query_reads_what_it_should(subject: Subject, *arguments: Any) -> None:
     _require_right(subject, probe, [found.reading], sentences_of_reads(found), "weights")
 
 
-@law("attention", measures=True, exempts=_no_sum, name="the log-sum-exp counts the visible keys")
+@law(
+    "attention",
+    measures=True,
+    exempts=_no_sum,
+    domains=("operating options",),
+    name="the log-sum-exp counts the visible keys",
+)
 def the_log_sum_exp_counts_the_visible_keys(subject: Subject, *arguments: Any) -> None:
-    """At every operating point: with q = 0, the log-sum-exp is the logarithm of the number of visible
+    """At every operating point with options: with q = 0, the log-sum-exp is the logarithm of the number of visible
     keys, plus e^sink if the convention `lse_sink` counts sinks.
     """
     probe, shape = _measuring(subject, arguments)

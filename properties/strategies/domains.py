@@ -22,7 +22,7 @@ _ROTARY = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rope_angles"
 QUIRKS = (
     *("dead rows", "odd widths", "no rows", "no columns", "width zero"),
     *("no queries", "without keys", "more queries than keys", "below finite fills"),
-    *("operating points", "operating widths", "operating terms"),
+    *("operating points", "operating widths", "operating options", "operating terms"),
 )
 """The domains (input families) in which a convention decides the result, in which budgets (error
 limits) accept any value, or whose arrays are zeros. Separate laws test them. The law of agreement
@@ -361,6 +361,7 @@ _FORWARD = (_ATTENTION[0], *_CAUSAL, *_GROUPED, _FEATURED[0])
 _POINTS = "Fixed sizes and options at which models call kernels, with zeros."
 _domain("operating points", _POINTS, *_FORWARD, points=operating_points.READS)
 _domain("operating widths", "Fixed widths of heads, with zeros.", *_FORWARD, points=operating_points.SCORES)
+_domain("operating options", "Fixed sizes with options, with zeros.", "attention", points=operating_points.OPTIONS)
 _domain("operating terms", "Small sizes, with each softcap and scale.", *_FORWARD, points=operating_points.TERMS)
 _domain("operating points", "Programs of fixed steps.", "decode", points=operating_points.CACHES)
 _domain("operating points", "Fixed sizes and masks.", *_SOFTMAX, points=operating_points.SOFTMAX)

@@ -20,6 +20,7 @@ from properties.strategies.plain_calls import Options, Sizes, numbers, plain_cal
 __all__ = [
     "CACHES",
     "GRADIENTS",
+    "OPTIONS",
     "READS",
     "ROTATIONS",
     "SCORES",
@@ -236,6 +237,9 @@ READS = (
 )  # fmt: skip
 """Where laws ask which keys each query reads."""
 
+OPTIONS = tuple(point for point in READS if point.options(_ANY))
+"""The points with options, where laws ask what the log-sum-exp counts."""
+
 SCORES = (
     Point("width 4", {"n_q": 3, "n_k": 5, "head_dim": 4}),
     Point("width 6", {**_NARROW, "head_dim": 6}),
@@ -248,7 +252,7 @@ SCORES = (
 )
 """Where laws ask how scores are formed."""
 
-_SMALL: Sizes = {"batch": 2, "num_heads": 4, "kv_heads": 2, "n_q": 4, "n_k": 5, "head_dim": 4, "value_dim": 5}
+_SMALL: Sizes = {"batch": 2, "num_heads": 4, "kv_heads": 2, "n_q": 4, "n_k": 6, "head_dim": 4, "value_dim": 6}
 
 TERMS = (
     Point("small", _SMALL),
