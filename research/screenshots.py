@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from rich.console import Console
 from rich.text import Text
 
-from research.printed_runs import COLUMNS, run
+from research.printed_runs import COLUMNS, Run, runs
 from research.stamp import ROOT
 
 __all__ = ["main"]
@@ -26,11 +26,11 @@ _OPTIONS = ["--no-sandbox", "--headless", "--disable-gpu", "--disable-background
 
 def main() -> None:
     """Run the example for the report and for the terminal, and draw the four pictures."""
-    readme, chromium = (ROOT / "README.md").read_text("utf-8"), _chromium()
+    example, chromium = runs((ROOT / "README.md").read_text("utf-8"))[0], _chromium()
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         report, terminal = Path(folder, "index.html"), Path(folder, "terminal.svg")
-        run(readme, ["--html", folder])
-        terminal.write_text(_terminal(readme), "utf-8")
+        example.printed(["--html", folder])
+        terminal.write_text(_terminal(example), "utf-8")
         browser = playwright.chromium.launch(executable_path=chromium, args=_OPTIONS)
         wide = _opened(browser, report, 1280, 1900, "light")
         wide.click("#unfold")
@@ -57,10 +57,10 @@ def _opened(browser: Browser, file: Path, width: int, height: int, scheme: Liter
     return page
 
 
-def _terminal(readme: str) -> str:
+def _terminal(example: Run) -> str:
     """The run as rich draws it, in colours."""
     console = Console(record=True, width=int(COLUMNS), file=io.StringIO())
-    console.print(Text.from_ansi(run(readme, FORCE_COLOR="1", TERM="xterm-256color")))
+    console.print(Text.from_ansi(example.printed(FORCE_COLOR="1", TERM="xterm-256color")))
     return console.export_svg(title="attnspec verify my_kernels.py")
 
 

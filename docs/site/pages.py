@@ -28,7 +28,7 @@ from properties.laws.commuting_squares import Square
 from properties.laws.law import Law
 from properties.views.pages import kind_of
 from research.pages import PAGES, results
-from research.printed_runs import adapter, command, shown
+from research.printed_runs import runs
 from spec.errata import ERRATA, Erratum
 
 __all__ = ["Site"]
@@ -291,14 +291,14 @@ class Site:
         """The first page, which opens with the verdict that README shows, as `make printed-runs`
         wrote it.
         """
-        readme = (ROOT / "README.md").read_text("utf-8")
-        file, code = adapter(readme)
+        run = runs((ROOT / "README.md").read_text("utf-8"))[0]
+        ((file, code),) = run.files.items()
         return self._page(
             "index",
             file=f"`{file}`",
             code=code.rstrip(),
-            command=" ".join(command(readme)),
-            verdict=fenced(shown(readme).strip(), "text"),
+            command=" ".join(run.arguments),
+            verdict=fenced(run.shown.strip(), "text"),
         )
 
     def _definition(self, stated: Stated) -> str:

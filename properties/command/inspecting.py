@@ -179,8 +179,8 @@ def _report(options: argparse.Namespace) -> int:
         Path(options.write).write_text(text, encoding="utf-8")
     _write_json(options.json, [portrait.to_dict() for portrait in portraits] if options.json else None)
     if options.json != "-":
-        for portrait in portraits:
-            print_portrait(Console(), portrait)
+        for found, portrait in inspected:
+            print_portrait(Console(), portrait, (found.kernel or "{}").format)
         if options.write:
             print(f"{options.write} declares this: `attnspec verify {options.write}`.")
     return 0 if all(portrait.ok for portrait in portraits) else 1

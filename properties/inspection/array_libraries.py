@@ -41,13 +41,14 @@ LIBRARIES = {
 def libraries_of(function: Callable[..., Any], tries_others: Callable[[], bool]) -> Iterator[str]:
     """Yield the libraries whose arrays a function may take, the most likely first.
 
-    These are NumPy and the imported libraries. The libraries that its code names come first, among
-    them NumPy last. Of the others NumPy comes first. A library that is installed, but not imported, follows if
-    `tries_others()` is true by then.
+    These are NumPy and the imported libraries. The libraries that its code names come first, and
+    NumPy after another one; if its code names no library, NumPy comes first. A library that is
+    installed, but not imported, follows if `tries_others()` is true by then.
     """
     used = set(_modules(inspect.unwrap(getattr(function, "func", function)), set()))
     loaded = [library for library in LIBRARIES if library == "numpy" or library in sys.modules]
-    yield from sorted(loaded, key=lambda library: (library not in used, (library == "numpy") == (library in used)))
+    names_one = not used.isdisjoint(LIBRARIES)
+    yield from sorted(loaded, key=lambda library: (library not in used, (library == "numpy") == names_one))
     if tries_others():
         yield from (library for library in LIBRARIES if library not in loaded and find_spec(library))
 

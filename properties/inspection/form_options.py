@@ -13,12 +13,14 @@ import numpy as np
 from properties.inspection.form_arguments import OPTIONS, Trial
 from properties.inspection.form_trials import RefusedError, Trials, alike
 from properties.inspection.forms import Form
-from properties.inspection.signatures import names_of, usual_names
+from properties.inspection.signatures import names_of
 
 __all__ = ["find_both", "find_options"]
 
 _GROUPED_HEADS = "enable_gqa"
 """The keyword that PyTorch needs for grouped heads."""
+
+_NAMELESS = "no parameter has a usual name"
 
 _MASKS = ((), ("full masks",), ("padding masks",), ("additive masks",), ("full masks", "additive masks"))
 """The kinds of masks, as words of `supports`, the most general first."""
@@ -71,7 +73,7 @@ def _find_grouped_heads(trials: Trials) -> None:
     if "kv_heads" not in trials.operation.axes.get("k", ()):
         return
     fewer = trials.trial.sized(kv_heads=2)
-    if trials.works("kv_heads 2 of num_heads 4", fewer):
+    if trials.works("2 key heads for 4 query heads", fewer):
         return
     if names_of(trials.function, trials.operation, _GROUPED_HEADS):
         form = replace(trials.form, switches={_GROUPED_HEADS: True})
@@ -115,7 +117,7 @@ def _find_kind(trials: Trials, forms: list[Form]) -> bool:
             if _is_unknown(trials):
                 break
     if not forms:
-        trials.refuse("mask", _nameless("mask"))
+        trials.refuse("mask", _NAMELESS)
     return False
 
 
@@ -173,7 +175,7 @@ def _find_option(trials: Trials, name: str, value: Any) -> None:
         if not _is_unknown(trials):  # a function that takes any name may take only one of them
             return
     if not names:
-        trials.refuse(name, f"{known[0]} passes another argument." if known else _nameless(name))
+        trials.refuse(name, f"{known[0]} passes another argument." if known else _NAMELESS)
 
 
 def _adjusted(trials: Trials, form: Form, name: str) -> Form | None:
@@ -206,7 +208,3 @@ def _changes(trials: Trials, name: str, form: Form, **given: Any) -> bool:
 def _is_unknown(trials: Trials) -> bool:
     """Whether the last call failed because the function does not know a name."""
     return "unexpected keyword" in trials.refusals[-1].error
-
-
-def _nameless(parameter: str) -> str:
-    return f"The function has no parameter named {' or '.join(usual_names(parameter))}."

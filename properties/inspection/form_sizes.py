@@ -106,7 +106,7 @@ def _find_difference(trials: Trials, larger: str, smaller: str) -> None:
         return
     least, most = sorted((usual, other))
     works_more, works_less = (
-        trials.works(f"{larger} {size}, {smaller} {rest}", trials.trial.sized(**{larger: size, smaller: rest}))
+        trials.works(f"{larger} = {size}, {smaller} = {rest}", trials.trial.sized(**{larger: size, smaller: rest}))
         for size, rest in ((most, least), (least, most))
     )
     if not (works_more and works_less):
@@ -124,6 +124,6 @@ def _find_empty_sizes(trials: Trials) -> None:
         if name in possible and predicate_of(form.sizes.get(name, ""))(0):
             empty = trials.trial.sized(**dict.fromkeys(tied.get(name, (name,)), 0))
             trial = replace(trials.trial, rank=most, batch=0) if name == "batch" else empty
-            if not trials.works(f"{name} 0", trial):
+            if not trials.works(f"{name} = 0", trial):
                 trials.change(words=(*form.words, "positive sizes"))
                 return

@@ -22,14 +22,14 @@ from properties.contract.results import BrokenError
 from properties.contract.wording import said
 from properties.inspection.array import Array
 from properties.inspection.form_arguments import Trial
-from properties.inspection.forms import Form, Refusal, results_of
+from properties.inspection.forms import Form, Refusal, reasons, results_of
 from properties.inspection.probe import SpentError
 
 __all__ = ["NoFormError", "RefusedError", "Trials", "alike"]
 
 
 class NoFormError(ValueError):
-    """No call worked. The message has a line for each reason."""
+    """No call worked. The message has a sentence for each reason."""
 
 
 class RefusedError(Exception):
@@ -65,8 +65,11 @@ class Trials:
     def form(self) -> Form:
         """The form as far as it is known. Raises NoFormError before a call worked."""
         if self._form is None:
-            reasons = dict.fromkeys(f"{refusal.what}: {refusal.error}" for refusal in self.refusals)
-            raise NoFormError("\n".join(reasons) or "No call was made.")
+            raise NoFormError(
+                " ".join(
+                    [f"No call of {self.operation.name} worked.", *(f"{each}." for each in reasons(self.refusals))]
+                )
+            )
         return replace(self._form, refusals=tuple(self.refusals), assumed=tuple(self.assumed), calls=self.calls)
 
     def change(self, **fields: Any) -> None:

@@ -5,7 +5,7 @@ a wrapper of the function, and the fields of an `Implementation`. The implementa
 the same code, so that a written adapter does what was tried.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.inspection.array_libraries import LIBRARIES
 from properties.inspection.size_rules import predicate_of
 
-__all__ = ["HEADS_FIRST", "ROWS_FIRST", "Form", "Refusal", "has_movable_rows", "required", "results_of"]
+__all__ = ["HEADS_FIRST", "ROWS_FIRST", "Form", "Refusal", "has_movable_rows", "reasons", "required", "results_of"]
 
 HEADS_FIRST, ROWS_FIRST = "b h s d", "b s h d"
 """The orders of axes: batch, heads, sequence, width, as the contract has them; or heads after the
@@ -187,7 +187,7 @@ class Form:
             *self._mask_lines(),
             *(_ADJUSTED[name].rstrip() for name in self.adjusted),
             *self._axes_lines(),
-            *([f"    names = {_quoted(self._renamed)}"] if self._renamed else []),
+            *self._names_lines(),
             f"    found = {kernel}({', '.join(self._arguments())})",
             f"    return {', '.join(self._returned())}",
         ]
@@ -226,6 +226,14 @@ class Form:
         arrays = [name for name in required(self._operation) if has_movable_rows(self._operation, name)]
         return [f"    {name} = {name}.swapaxes(-2, -3){copied}" for name in arrays]
 
+    def _names_lines(self) -> list[str]:
+        if not self._renamed:
+            return []
+        return [
+            f"    names = {_quoted(self._renamed)}",
+            "    options = {names.get(name, name): option for name, option in options.items()}",
+        ]
+
     def _arguments(self) -> list[str]:
         """The arguments of the call of the function, as code."""
         by_keyword = [
@@ -234,8 +242,7 @@ class Form:
             if name not in self._option_names
         ]
         switches = [f"{keyword}={switch!r}" for keyword, switch in self.switches.items()]
-        renamed = "{names.get(name, name): option for name, option in options.items()}"
-        options = [f"**{renamed if self._renamed else 'options'}"] if self._option_names else []
+        options = ["**options"] if self._option_names else []
         return [*self.positional, *switches, *by_keyword, *options]
 
     def _returned(self) -> list[str]:
@@ -246,6 +253,14 @@ class Form:
             else code
             for name, code in zip(self._operation.outputs, self.results, strict=False)
         ]
+
+
+def reasons(refusals: Iterable[Refusal]) -> list[str]:
+    """Return a clause for each reason: all that failed for it, and the reason."""
+    failed: dict[str, list[str]] = {}
+    for refusal in refusals:
+        failed.setdefault(refusal.error.rstrip("."), []).append(refusal.what)
+    return [f"{', '.join(dict.fromkeys(named))}: {reason}" for reason, named in failed.items()]
 
 
 def required(operation: Operation) -> tuple[str, ...]:

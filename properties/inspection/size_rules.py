@@ -54,11 +54,11 @@ def _shows_multiples(working: list[int], factor: int) -> bool:
 
 
 def sentence_of(name: str, rule: str, tried: Mapping[int, bool]) -> str:
-    """Return a sentence that says which sizes were tried, and what a rule assumes of the others; ""
-    if the rule lists the sizes.
+    """Return a clause that says what a rule assumes of all sizes, and which sizes were tried; "" if
+    the rule lists the sizes.
     """
     if rule.startswith("("):
         return ""
     working, failing = ([str(size) for size in sorted(tried) if tried[size] == works] for works in (True, False))
-    observed = f"{name} {', '.join(working)} worked" + (f", {', '.join(failing)} failed" if failing else "")
-    return f"{observed}. Other sizes are assumed to {'follow ' + rule[13:] if rule else 'work'}."
+    observed = f"{', '.join(working)} worked" + (f" and {', '.join(failing)} failed" if failing else "")
+    return f"{name}: {rule[13:] if rule else 'all sizes'}, since {observed}"

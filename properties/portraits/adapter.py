@@ -9,10 +9,13 @@ from oracles.conventions import DEFAULT
 from properties.contract.implementation import Implementation
 from properties.portraits.portrait import OperationPortrait, Portrait
 
-__all__ = ["adapter", "declaration"]
+__all__ = ["KERNEL", "adapter", "declaration"]
 
 _WIDTH = 78
 _USUAL = (ValueError, TypeError, NotImplementedError)
+
+KERNEL = "kernels.{}".format
+"""The expression of the function of an operation, if the user's module is not known."""
 
 
 def adapter(portrait: Portrait, module: str, kernel: Callable[[str], str]) -> str:
@@ -21,11 +24,9 @@ def adapter(portrait: Portrait, module: str, kernel: Callable[[str], str]) -> st
     `module` is the user's module. `kernel` returns the expression of the function that offers an
     operation.
     """
-    portraits = [each for each in portrait.operations if each.form is not None]
-    wrappers = [each.form.code(kernel(each.operation)) for each in portraits if each.form and not each.form.is_direct]
-    code = declaration(portrait, kernel)
+    code = declaration(portrait, kernel, is_commented=True)
     used = ", ".join(name for name in ("oracles", "properties") if f"{name}." in code)
-    libraries = {statement for each in portraits if each.form for statement in each.form.imports}
+    libraries = {statement for each in portrait.operations if each.form for statement in each.form.imports}
     lines = [
         f'"""The adapter of {portrait.name}: what `attnspec inspect` measured."""',
         "",
@@ -33,16 +34,22 @@ def adapter(portrait: Portrait, module: str, kernel: Callable[[str], str]) -> st
         f"import {module}",
         f"from attnspec import {used}",
         "",
-        *(f"\n{wrapper}\n" for wrapper in wrappers),
-        code,
+        *(["", code] if code.startswith("def ") else [code]),
     ]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join(lines)
 
 
-def declaration(portrait: Portrait, kernel: Callable[[str], str] = lambda operation: operation) -> str:
+def declaration(portrait: Portrait, kernel: Callable[[str], str] = KERNEL, *, is_commented: bool = False) -> str:
     """Return the code that declares the operations of a portrait: one `Implementation`, or a list of
-    them if their operations are called in different ways.
+    them if their operations are called in different ways. A function before it calls a kernel whose
+    arguments or results differ from those of the contract. If `is_commented`, each question is a
+    comment at its value.
     """
+    wrappers = "".join(
+        f"{each.form.code(kernel(each.operation))}\n\n"
+        for each in portrait.operations
+        if each.form and not each.form.is_direct
+    )
     groups: dict[tuple[tuple[str, str], ...], list[OperationPortrait]] = {}
     for each in portrait.operations:
         if each.form is not None:
@@ -51,41 +58,47 @@ def declaration(portrait: Portrait, kernel: Callable[[str], str] = lambda operat
             fields_of_form.pop("conventions", None)  # `_conventions` writes them
             groups.setdefault(tuple(fields_of_form.items()), []).append(each)
     texts = [
-        _implementation(portrait, dict(group), members, kernel, number if len(groups) > 1 else 0)
+        _implementation(portrait, members, dict(group), kernel, number if len(groups) > 1 else 0, is_commented)
         for number, (group, members) in enumerate(groups.items(), 1)
     ]
     names = ", ".join(f"_adapter_{number}" for number in range(1, len(texts) + 1))
-    return "\n".join(texts) + (f"\nadapters = [{names}]\n" if len(texts) > 1 else "")
+    return wrappers + "\n".join(texts) + (f"\nadapters = [{names}]\n" if len(texts) > 1 else "")
 
 
 def _implementation(
     portrait: Portrait,
-    declarations: Mapping[str, str],
     members: Sequence[OperationPortrait],
+    declarations: Mapping[str, str],
     kernel: Callable[[str], str],
     number: int,
+    is_commented: bool,
 ) -> str:
     """The code of one `Implementation`."""
     offered = [
-        f'        "{each.operation}": '
-        f"{kernel(each.operation) if each.form and each.form.is_direct else each.operation},"
+        f'"{each.operation}": {kernel(each.operation) if each.form and each.form.is_direct else each.operation},'
         for each in members
     ]
     variable = f"_adapter_{number}" if number else "adapter"
     name = f"{portrait.name}, {number}" if number else portrait.name
+    conventions = list(_conventions(portrait, members, is_commented))
     return "\n".join(
         [
             f"{variable} = properties.Implementation(",
             f"    name={_quoted(repr(name))},",
-            "    operations={",
-            *offered,
-            "    },",
+            *_collection("operations={", offered, "}"),
             *(f"    {field_name}={_quoted(code)}," for field_name, code in declarations.items()),
-            *_conventions(portrait, members),
+            *(_collection("conventions=oracles.Conventions(", conventions, ")") if conventions else []),
             ")",
             "",
         ]
     )
+
+
+def _collection(opening: str, rows: Sequence[str], closing: str) -> list[str]:
+    """The lines of an argument that is a collection. A single row is written on one line."""
+    if len(rows) == 1:
+        return [f"    {opening}{rows[0].removesuffix(',')}{closing},"]
+    return [f"    {opening}", *(f"        {row}" for row in rows), f"    {closing},"]
 
 
 def _refuses(implementation: Implementation) -> dict[str, str]:
@@ -99,23 +112,19 @@ def _refuses(implementation: Implementation) -> dict[str, str]:
     return {"refuses": f"({', '.join(dict.fromkeys([*(kind.__name__ for kind in _USUAL), *names]))})"}
 
 
-def _conventions(portrait: Portrait, members: Sequence[OperationPortrait]) -> Iterator[str]:
-    """The lines that declare the conventions, with each question as a comment before its value."""
+def _conventions(portrait: Portrait, members: Sequence[OperationPortrait], is_commented: bool) -> Iterator[str]:
+    """The conventions that are declared. If `is_commented`, each question is a comment before its value."""
     questions = {question.convention: question for each in portrait.operations for question in each.questions}
     declared = {
         field.name: getattr(each.implementation.resolved_conventions, field.name)
         for each in members
         for field in fields(Conventions)
     }
-    others = {name: value for name, value in declared.items() if value != getattr(DEFAULT, name)}
-    if not others:
-        return
-    yield "    conventions=oracles.Conventions("
-    for name, value in others.items():
-        if name in questions:
-            yield from (f"        # {line}" for line in wrap(questions[name].says, _WIDTH - 10))
-        yield f"        {name}={_quoted(repr(value))},"
-    yield "    ),"
+    for name, value in declared.items():
+        if value != getattr(DEFAULT, name):
+            if is_commented and name in questions:
+                yield from (f"# {line}" for line in wrap(questions[name].says, _WIDTH - 10))
+            yield f"{name}={_quoted(repr(value))},"
 
 
 def _quoted(code: str) -> str:

@@ -13,7 +13,7 @@ from properties.contract.conversion import UngivenError
 from properties.contract.results import BrokenError
 from properties.contract.support import OutsideError
 from properties.inspection.bits import Bits, bits
-from properties.inspection.forms import Form
+from properties.inspection.forms import Form, reasons
 from properties.inspection.micrometer import Micrometer
 from properties.inspection.probe import Probe, SpentError
 from properties.inspection.shapes import shape_of
@@ -25,10 +25,10 @@ _AXES = {"b h s d": "batch, heads, sequence, width", "b s h d": "batch, sequence
 _COARSE = 0.01  # relative: a wider interval says nothing about the accuracy of a weight
 
 _CHANGES = {
-    "batch_size": "other problems behind it in the batch",
+    "batch_size": "a larger batch",
     "place_in_batch": "another place in the batch",
-    "padding": "masked keys behind its own",
-    "chunks_of_queries": "two calls with half of its queries each",
+    "padding": "masked keys at the end",
+    "chunks_of_queries": "queries in two calls",
 }
 """What changes around a problem, by the fields of `Bits`."""
 
@@ -42,16 +42,16 @@ class Fact:
 
 
 def facts_of_form(form: Form) -> Iterator[Fact]:
-    """Yield how a function can be called, and what it does not take."""
+    """Yield how a function can be called, what is assumed, and what it does not take."""
     yield Fact("arrays", f"{form.arrays} arrays of {', '.join(form.dtypes)}")
     if form.axes != "b h s d":
         yield Fact("axes", _AXES[form.axes])
     if form.features:
         yield Fact("options", ", ".join(form.features))
-    for refusal in form.refusals:
-        yield Fact("not taken", f"{refusal.what}: {refusal.error}")
-    for sentence in form.assumed:
-        yield Fact("assumed", sentence)
+    for clause in form.assumed:
+        yield Fact("assumed", clause)
+    for clause in reasons(form.refusals):
+        yield Fact("not taken", clause)
 
 
 def facts_of_bits(probe: Probe, arguments: Sequence[Any]) -> tuple[Fact, ...]:
@@ -63,11 +63,11 @@ def facts_of_bits(probe: Probe, arguments: Sequence[Any]) -> tuple[Fact, ...]:
     if found is None:
         return ()
     if found.repetition:
-        return (Fact("bits", "equal calls give other bits"),)
+        return (Fact("bits", "two equal calls give different bits"),)
     measured = {words: getattr(found, name) for name, words in _CHANGES.items()}
     return tuple(
-        Fact("bits", f"{verb} by {', '.join(names)}")
-        for changes, verb in ((False, "not changed"), (True, "changed"))
+        Fact("bits", f"{verdict} with {', '.join(names)}")
+        for changes, verdict in ((False, "equal"), (True, "different"))
         if (names := [words for words, value in measured.items() if value is changes])
     )
 
@@ -80,8 +80,8 @@ def facts_of_accuracy(record: Micrometer) -> Iterator[Fact]:
         if np.isfinite(interval).all() and max(map(abs, interval)) < _COARSE
     }
     if narrow:
-        scores = ", ".join(f"{-score:.3g}" for score in narrow)
-        yield Fact("weights", f"relative errors of at most {max(narrow.values()):.1e}, measured at the scores {scores}")
+        below = ", ".join(f"{score:.3g}" for score in narrow)
+        yield Fact("weights", f"relative error at most {max(narrow.values()):.1e} for scores {below} below the largest")
     right = [each.length for each in record.sums if not each.wrong]
     if right and not any(each.wrong for each in record.sums):
         yield Fact("sums", f"sums over {max(right)} equal scores are within their error limits")

@@ -6,17 +6,41 @@ from typing import Any
 __all__ = ["MEANINGS", "meaning"]
 
 MEANINGS: Mapping[str, Mapping[Any, str]] = {
+    "kv_heads": {
+        "repeat": "query head h reads key head h // (query heads per key head)",
+        "tile": "query head h reads key head h % (number of key heads)",
+    },
+    "causal": {
+        "top_left": "with causal, query i sees the keys 0 … i",
+        "bottom_right": "with causal, the last query is aligned with the last key",
+    },
+    "window": {
+        "bound": "window=(2, …) allows the query's own key and 2 keys before it, 3 keys in all",
+        "count": "window=(2, …) allows 2 keys, the query's own key included",
+    },
     "scale_default": {
         "rsqrt": "the scale is 1/√head_dim if none is given",
         "one": "the scale is 1 if none is given",
     },
-    "kv_heads": {
-        "repeat": "query head h reads key head h ÷ (query heads per key head), rounded down",
-        "tile": "query head h reads key head h modulo the number of key heads",
+    "softcap_order": {
+        "before_bias": "the softcap acts on the scores, before bias and mask",
+        "after_bias": "the softcap acts on the sum of scores and bias, before the mask",
+        "after_mask": "the softcap acts after bias and mask, so a masked key counts as −softcap",
+    },
+    "lse_base": {"e": "the log-sum-exp is natural", "2": "the log-sum-exp has base 2"},
+    "lse_sink": {
+        "included": "the log-sum-exp includes the sink",
+        "excluded": "the log-sum-exp does not include the sink",
     },
     "mask_polarity": {
         "true_allows": "True in a mask lets a query see a key",
         "true_blocks": "True in a mask masks a key",
+    },
+    "causal_with_mask": {
+        "compose": "a mask and causal=True both apply",
+        "mask_wins": "causal=True has no effect beside a mask",
+        "causal_wins": "a mask has no effect beside causal=True",
+        "refuse": "a mask together with causal=True is refused",
     },
     "dead_rows": {
         "zero": "a fully masked row is 0",
@@ -26,30 +50,6 @@ MEANINGS: Mapping[str, Mapping[Any, str]] = {
     "dead_gradients": {
         "stop": "no gradient flows through the weights of a fully masked row",
         "flow": "gradients flow through the equal weights of a fully masked row",
-    },
-    "causal": {
-        "top_left": "causal: query i sees the keys 0 … i",
-        "bottom_right": "causal: the last query is aligned with the last key",
-    },
-    "window": {
-        "bound": "window=(2, …) allows the query's own key and 2 keys before it, 3 keys in all",
-        "count": "window=(2, …) allows 2 keys, the query's own key included",
-    },
-    "softcap_order": {
-        "before_bias": "the softcap acts on the scores, before bias and mask",
-        "after_bias": "the softcap acts on the sum of scores and bias, before the mask",
-        "after_mask": "the softcap acts after bias and mask, so a masked key counts as −softcap",
-    },
-    "causal_with_mask": {
-        "compose": "a mask and causal=True both apply",
-        "mask_wins": "causal=True has no effect beside a mask",
-        "causal_wins": "a mask has no effect beside causal=True",
-        "refuse": "a mask together with causal=True is refused",
-    },
-    "lse_base": {"e": "the log-sum-exp is natural", "2": "the log-sum-exp has base 2"},
-    "lse_sink": {
-        "included": "the log-sum-exp includes the sink",
-        "excluded": "the log-sum-exp does not include the sink",
     },
     "rope_pairing": {
         "adjacent": "channels 2i and 2i + 1 are rotated together",
@@ -91,7 +91,7 @@ MEANINGS: Mapping[str, Mapping[Any, str]] = {
         "configured": "dynamic frequencies follow the configured length",
     },
 }
-"""For each convention with named values the meaning of each value."""
+"""For each convention with named values the meaning of each value, in the order of a portrait."""
 
 
 def meaning(convention: str, value: Any) -> str:

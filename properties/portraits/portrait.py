@@ -18,7 +18,7 @@ from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.support import read as read_support
 from properties.inspection.form_search import form_of
-from properties.inspection.forms import Form, Refusal
+from properties.inspection.forms import Form, Refusal, reasons
 from properties.portraits.empty_sizes import wrong_empty_sizes
 from properties.portraits.facts import Fact, facts_of_form
 from properties.portraits.inference import Calls, Finding, following, infer
@@ -104,14 +104,14 @@ class OperationPortrait:
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """What was measured: how the function is called, its arithmetic, and its conventions."""
-        form = () if self.form is None else tuple(facts_of_form(self.form))
-        arithmetic = f"{self.implementation.resolved_arithmetic.name}: all experiments are within its error limits"
+        """What was measured: its conventions, its arithmetic, and how the function is called."""
+        shown = (Fact(name, meaning(name, self.conventions[name])) for name in sorted(self.conventions, key=_place))
         explained = all(finding.values for finding in self.findings) and bool(self.findings)
-        accuracy = (Fact("arithmetic", arithmetic),) if explained else ()
-        shown = (Fact(name, meaning(name, value)) for name, value in self.conventions.items())
+        name = self.implementation.resolved_arithmetic.name
+        accuracy = (Fact("arithmetic", f"{name}: the results above are within its error limits"),) if explained else ()
         sizes = (Fact("sizes", read.says) for read in self.at_sizes if read.says)
-        return (*form, *accuracy, *self.measured, *shown, *sizes)
+        form = () if self.form is None else facts_of_form(self.form)
+        return (*shown, *accuracy, *self.measured, *sizes, *form)
 
     @property
     def questions(self) -> tuple[Question, ...]:
@@ -309,6 +309,7 @@ def _portrait(
         (
             *_unknown(implementation, operation, {*known, *_shown(findings)}, calls),
             *(f"{one.sizes}: {one.refused}" for one in at_sizes if one.refused),
+            *([] if calls.number else ["what it computes: attnspec makes no call that the function takes"]),
             *([f"quick: at most {_MOST_QUICK_CALLS} calls are made, which show less"] if work.is_quick else []),
         ),
         calls.number + asked.number + (form.calls if form else 0),
@@ -317,6 +318,12 @@ def _portrait(
         at_sizes,
         (*chosen(readings.records), *(record for one in at_sizes for record in one.records)),
     )
+
+
+def _place(convention: str) -> int:
+    """The place of a convention in a portrait: the base and the scale of a rotation follow its pairs."""
+    names = list(MEANINGS)
+    return names.index(convention if convention in names else "rope_pairing")
 
 
 def _counted(number: int, one: str, several: str) -> str:
@@ -346,11 +353,15 @@ def _shown(findings: Sequence[Finding]) -> set[str]:
 def _unknown(
     implementation: Implementation, operation: Operation, shown: Collection[str], calls: Calls
 ) -> tuple[str, ...]:
-    """Sentences on the conventions that no results show."""
+    """Clauses on the conventions that the results do not show, one for each reason."""
+    shown = {name for finding in findings for name in (finding.convention, *finding.values)}
+from properties.portraits.empty_sizes import wrong_empty_sizes
     return tuple(
-        f"{name}: {reason}"
-        for name in operation.conventions
-        if name not in shown and (reason := _why_unknown(name, operation, implementation, calls))
+        reasons(
+            Refusal(name, reason)
+            for name in sorted(set(operation.conventions) - shown, key=_place)
+            if (reason := _why_unknown(name, operation, implementation, calls))
+        )
     )
 
 
@@ -370,13 +381,13 @@ _NEEDS = {
 def _why_unknown(convention: str, operation: Operation, implementation: Implementation, calls: Calls) -> str:
     """Why the results do not show a convention; "" if it does not matter."""
     if convention == "lse_base" and implementation.support.untold(operation):
-        return "it returns no log-sum-exp"
+        return "the function returns no log-sum-exp"
     needed = _NEEDS.get(convention, "")
     if needed in operation.options and implementation.lacks(needed):
-        return f"it takes no {needed}"
+        return "the function takes no option that shows this"
     if convention not in _ALWAYS:
         return ""
-    return "no call was left" if calls.left <= calls.kept else "the calls that it takes do not show it"
+    return "no call was left" if calls.left <= calls.kept else "the calls that work do not show this"
 
 
 _ALWAYS = ("scale_default", "kv_heads", "rope_pairing", "rope_base", "sinusoid_layout", "lse_base")

@@ -1,13 +1,13 @@
 """Prints the portrait of a kernel: what is wrong first, then the questions, then the facts."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from properties.portraits.adapter import declaration
+from properties.portraits.adapter import KERNEL, declaration
 from properties.portraits.differences import Difference
 from properties.portraits.portrait import OperationPortrait, Portrait
 
@@ -16,14 +16,16 @@ __all__ = ["fragment", "print_differences", "print_portrait", "text"]
 _WIDTH = 100  # of a text that is not printed in a terminal
 
 
-def print_portrait(console: Console, portrait: Portrait) -> None:
-    """Print the portrait of each operation, and the declarations that follow from it."""
+def print_portrait(console: Console, portrait: Portrait, kernel: Callable[[str], str] = KERNEL) -> None:
+    """Print the portrait of each operation, and the declarations that follow from it. `kernel`
+    returns the expression of the function that offers an operation.
+    """
     for each in portrait.operations:
         _print_operation(console, each)
         console.print()
     if any(each.form is not None for each in portrait.operations):
-        console.print(Text("Declare it so (`--write FILE` writes the adapter):", style="bold"))
-        console.print(declaration(portrait), markup=False, highlight=False, soft_wrap=True)
+        console.print(Text("An adapter that declares this (`--write FILE` writes it with its imports):", style="bold"))
+        console.print(declaration(portrait, kernel), markup=False, highlight=False, soft_wrap=True)
     verdict = f"{portrait.verdict[0].upper()}{portrait.verdict[1:]} ({portrait.seconds:.2g} s)"
     console.print(verdict, style="bold green" if portrait.ok else "bold red", highlight=False)
 
@@ -61,12 +63,14 @@ def fragment(portrait: Portrait) -> str:
 
 def _print_operation(console: Console, portrait: OperationPortrait) -> None:
     """Print what one operation computes."""
-    called = f"{portrait.calls} calls, {_time(portrait.seconds)} a call"
+    called = f"{portrait.calls} calls" + (f", {_time(portrait.seconds)} a call" if portrait.seconds else "")
     console.print(Text.assemble((portrait.operation, "bold underline"), f"  {called}"), highlight=False)
+    said = Table.grid(padding=(0, 1))
     for anomaly in portrait.anomalies:
-        console.print(Text.assemble(("✗ ", "bold red"), anomaly), highlight=False)
+        said.add_row(Text("✗", style="bold red"), Text(anomaly))
     for question in portrait.questions:
-        console.print(Text.assemble(("? ", "bold yellow"), question.says), highlight=False)
+        said.add_row(Text("?", style="bold yellow"), Text(question.says))
+    console.print(said)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
     asked = {question.convention for question in portrait.questions}
     for fact in (fact for fact in portrait.facts if fact.subject not in asked):

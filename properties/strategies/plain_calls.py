@@ -81,14 +81,13 @@ _LONGER: tuple[Sizes, ...] = tuple(
 )
 _WIDER: tuple[Sizes, ...] = tuple({"head_dim": width, "value_dim": width} for width in (64, 128, 16, 8))
 _HEADS: tuple[Sizes, ...] = tuple(
-    {"num_heads": heads, "kv_heads": kv_heads} for heads, kv_heads in ((8, 2), (8, 8), (1, 1))
+    {"num_heads": heads, "kv_heads": kv_heads} for heads, kv_heads in ((8, 2), (4, 4), (8, 8), (1, 1))
 )
 
 
 def _sizes(wanted: Sizes) -> Iterator[Sizes]:
-    """The wanted sizes first, then sizes that kernels with fixed widths or blocks take."""
-    heads = _HEADS if "num_heads" in wanted else ()
-    for longer, wider, more in product(({}, *_LONGER), ({}, *_WIDER), ({}, *heads)):
+    """The wanted sizes first, then sizes that kernels with fixed heads, widths or blocks take."""
+    for longer, wider, more in product(({}, *_LONGER), ({}, *_WIDER), ({}, *_HEADS)):
         yield {**_PLAIN, **_NARROW, **wanted, **longer, **wider, **more}
 
 

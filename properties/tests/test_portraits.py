@@ -6,11 +6,14 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+import oracles
+import properties
 from oracles import Conventions
 from oracles.conventions import DEFAULT
 from properties.bugs.reference import REFERENCE
@@ -131,6 +134,59 @@ def test_a_wrong_kernel_has_an_anomaly() -> None:
     portrait = inspect({"scaled_dot_product_attention": _late})
     assert not portrait.ok
     assert any("last" in anomaly for anomaly in portrait.operations[0].anomalies), portrait.operations[0].anomalies
+
+
+def _one_key_head_for_each_query_head(q: Any, k: Any, v: Any, window: Any = None) -> Any:
+    """Attention that refuses grouped heads, and counts the query's own key in a window."""
+    if q.shape[-3] != k.shape[-3]:
+        raise ValueError("as many key heads as query heads")
+    distance = np.arange(q.shape[-2])[:, None] - np.arange(k.shape[-2])
+    left, right = (None, None) if window is None else window
+    visible = (left is None or distance < left) & (right is None or -distance <= right) & np.full(distance.shape, True)
+    attend: Callable[..., Any] = REFERENCE["scaled_dot_product_attention"]
+    return attend(q, k, v, visible)
+
+
+def test_a_kernel_without_grouped_heads_is_read() -> None:
+    """Its adapter restricts the numbers of heads, and calls with these numbers show the window."""
+    (portrait,) = inspect({"attention": _one_key_head_for_each_query_head}).operations
+    assert portrait.conventions["window"] == "count"
+
+
+def test_a_portrait_without_any_reading_says_so() -> None:
+    """A kernel for a single length of 5 takes no call that attnspec plans."""
+    of_length_5 = {"n_q": lambda size: size == 5, "n_k": lambda size: size == 5}
+    declared = Implementation("mine", {"attention": REFERENCE["attention"]}, supports=of_length_5)
+    portrait = portrait_of(declared)
+    assert portrait.unknown[-1] == "what it computes: attnspec makes no call that the function takes"
+
+
+def _with_torch_names(q: Any, k: Any, v: Any, attn_mask: Any = None, is_causal: bool = False) -> Any:
+    """Attention with PyTorch's names, without a log-sum-exp."""
+    attend: Callable[..., Any] = REFERENCE["attention"]
+    return attend(q, k, v, mask=attn_mask, causal=is_causal)[0]
+
+
+def test_a_portrait_says_each_reason_once_and_conventions_first() -> None:
+    """What a query reads comes before the scale, the masks, and how the function is called."""
+    (portrait,) = inspect({"attention": _with_torch_names}).operations
+    subjects = list(dict.fromkeys(fact.subject for fact in portrait.facts))
+    expected = ["kv_heads", "causal", "scale_default", "mask_polarity", "arithmetic", "bits", "arrays", "not taken"]
+    assert [subject for subject in subjects if subject in expected] == expected
+    said = [fact.says for fact in portrait.facts]
+    assert "scale, offset, window, softcap, sink: no parameter has a usual name" in said
+    assert "window, softcap_order, lse_sink: the function takes no option that shows this" in portrait.unknown
+
+
+def test_the_printed_adapter_runs_with_imports() -> None:
+    """It has the function that renames arguments, and the questions are not repeated in it."""
+    portrait = inspect({"attention": _with_torch_names})
+    code = str(portrait).partition("with its imports):\n")[2].rpartition("\n\n")[0]
+    names: dict[str, Any] = {"properties": properties, "oracles": oracles}
+    names["kernels"] = SimpleNamespace(attention=_with_torch_names)
+    exec(code, names)
+    q = np.ones((1, 2, 4))
+    assert np.array_equal(names["adapter"].operations["attention"](q, q, q, causal=True), q)
 
 
 def test_a_declaration_that_the_results_contradict_is_an_anomaly() -> None:

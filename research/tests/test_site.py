@@ -15,7 +15,7 @@ from properties.bugs import CATALOGUE
 from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS
 from research.pages import PAGES
-from research.printed_runs import shown
+from research.printed_runs import runs
 from research.stamp import ROOT
 from spec.errata import ERRATA
 from spec.extended.rotary_frequencies import KINDS
@@ -139,7 +139,7 @@ def test_no_link_leads_nowhere(pages, labels):
 
 
 def test_the_first_page_opens_with_the_verdict_that_readme_shows(pages):
-    verdict = shown((ROOT / "README.md").read_text("utf-8")).strip()
+    verdict = runs((ROOT / "README.md").read_text("utf-8"))[0].shown.strip()
     assert "likely cause: rope_pairing=half\n" in verdict
     assert verdict in pages["index.md"].partition("Underneath")[0]
 
