@@ -354,12 +354,10 @@ def _unknown(
     implementation: Implementation, operation: Operation, shown: Collection[str], calls: Calls
 ) -> tuple[str, ...]:
     """Clauses on the conventions that the results do not show, one for each reason."""
-    shown = {name for finding in findings for name in (finding.convention, *finding.values)}
-from properties.portraits.empty_sizes import wrong_empty_sizes
     return tuple(
         reasons(
             Refusal(name, reason)
-            for name in sorted(set(operation.conventions) - shown, key=_place)
+            for name in sorted(set(operation.conventions) - set(shown), key=_place)
             if (reason := _why_unknown(name, operation, implementation, calls))
         )
     )
