@@ -158,7 +158,7 @@ def _help(*words: str) -> str:
 _COMMANDS = re.findall(r"^ {4}(\w+)", _help(), re.MULTILINE)
 _OPTIONS = ["--help", "--version", *re.findall(r"(?<=\[)--[a-z-]+", _help("verify"))]
 _RIGHT = {"rope": REFERENCE["rope"]}
-_LAW = "results have the declared number, type and shape, and are finite[rope]"
+_LAW = "all results have the declared types and shapes, and are finite[rope]"
 _MEANT: dict[str, st.SearchStrategy[Any]] = {
     "candidate": st.just("gone.py"),
     "limits": st.none(),

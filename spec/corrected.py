@@ -144,7 +144,8 @@ def scaled_dot_product_attention_backward(
     """Return the cotangents (dQ, dK, dV) by the literal formulas, with the corrected weights and
     scale.
 
-    Edge cases: a fully masked row gives dQ = 0 and adds nothing to dK and dV, over every scalar.
+    Edge cases: a fully masked row gives dQ = 0 and adds nothing to dK and dV, for every
+    type of scalar.
 
     >>> ctx = AttentionContext(np.array([[710.0]]), np.array([[1.0]]), np.array([[3.0]]), np.array([[True]]))
     >>> scaled_dot_product_attention_backward(ctx, np.array([[1.0]]))
@@ -171,7 +172,7 @@ def scaled_dot_product_attention_jvp(
     """Return the tangent of the output by the literal formulas, with the corrected weights and
     scale.
 
-    Edge cases: a fully masked row has tangent 0 over every scalar.
+    Edge cases: a fully masked row has tangent 0, for every type of scalar.
 
     >>> ctx = AttentionContext(np.array([[710.0]]), np.array([[1.0]]), np.array([[3.0]]), np.array([[True]]))
     >>> scaled_dot_product_attention_jvp(ctx, np.array([[1.0]]), np.array([[1.0]]), np.array([[2.0]]))

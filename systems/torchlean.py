@@ -237,7 +237,7 @@ _OVERFLOWING = {
         _SOFTMAX,
         f"{_SOFTMAX}_vjp",
         names=(
-            "multiplying some rows by a large number does not affect the others",
+            "scaling up some rows does not affect the others",
             "adding a constant to a row of scores changes nothing",
         ),
     ),
@@ -253,7 +253,7 @@ _OVERFLOWING = {
         f"{_SDPA}_vjp",
         f"{_SDPA}_jvp",
         names=(
-            "multiplying some queries by a large number does not affect the others",
+            "scaling up some queries does not affect the others",
             "a vector added to all keys changes nothing",
         ),
     ),
@@ -267,9 +267,9 @@ _OVERFLOWING = {
     ),
 }
 _ROWS = (
-    "reordering tokens at most reorders the result",
-    "reordering heads at most reorders the result",
-    "reordering columns within heads at most reorders the result",
+    "reordering tokens reorders their results in the same way",
+    "the order of heads does not matter",
+    "the order of columns within heads does not matter",
     "tokens depend on visible tokens only",
 )
 _DERIVED = ("the result is the derivative of the forward", "derivatives do not pass through masked entries")
@@ -284,10 +284,11 @@ _OF_OUTPUTS = (
     "multi-head attention is within its error limit",
     "a single visible token returns its projection x @ wv @ wo",
 )
+_PARTS = "each part of the result has its value"
 _OF_SEVERAL_HEADS = {
-    **_declared(_SPLIT, _HEADS, names=(*_ROWS, *_OF_OUTPUTS)),
-    **_declared(_SPLIT, f"{_HEADS}_vjp", names=(*_ROWS, *_DERIVED, *_OF_GRADIENTS)),
-    **_declared(_SPLIT, f"{_HEADS}_jvp", names=(*_ROWS, *_DERIVED, "the JVP is within its error limit")),
+    **_declared(_SPLIT, _HEADS, names=(*_ROWS, *_OF_OUTPUTS, _PARTS)),
+    **_declared(_SPLIT, f"{_HEADS}_vjp", names=(*_ROWS, *_DERIVED, *_OF_GRADIENTS, _PARTS)),
+    **_declared(_SPLIT, f"{_HEADS}_jvp", names=(*_ROWS, *_DERIVED, _PARTS, "the JVP is within its error limit")),
 }
 
 

@@ -1,9 +1,10 @@
-"""Computes the scores of attention tile by tile, each with the exponent that bounds the relative
-error of its weight.
+"""Computes the scores of attention tile by tile. Each score comes with an exponent τ: the relative
+error of the weight exp(score) is at most exp(τ) − 1.
 
-Masked entries are never read: their scores are −∞ and their exponents 0.  Products of keys, values
-and queries use 0 in place of entries that are not finite, so 0·NaN does not arise. The scores carry
-a NaN to the rows to which its key is visible.
+Masked entries are never read: their scores are −∞ and their exponents 0. Products of keys, values
+and queries use 0 in place of entries that are not finite, so 0·NaN does not arise. The scores are
+NaN instead: a key with an entry that is not finite has the score NaN in every row to which it is
+visible.
 """
 
 from collections.abc import Iterator

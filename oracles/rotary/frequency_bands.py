@@ -59,7 +59,7 @@ class Band(Factored):
 
     def lines(self, powers: Array, moved: Array, u: float) -> tuple[Array, Array]:
         """Return bounds of a kernel's line, which is `keeps` before it is cut to [0, 1]. The
-        kernel's powers are off by `moved`, as exponents.
+        relative errors of the kernel's powers are at most exp(`moved`) − 1.
         """
         raise NotImplementedError
 
@@ -68,8 +68,8 @@ class Band(Factored):
         return [kept + (1 - kept) / arb(self.factor) for kept in self.keeps(powers)]
 
     def gain_moves(self, u: float) -> Array:
-        """Return the relative error of a gain, as an exponent: the roundings of the kept part and
-        of the divided part.
+        """Return an exponent e for each gain: its relative error is at most exp(e) − 1. These are
+        the roundings of the kept part and of the divided part.
         """
         return np.full(self.of.channels // 2, gamma(BLEND, u))
 

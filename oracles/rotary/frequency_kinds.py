@@ -7,7 +7,7 @@ operations are off by u, relatively; its logarithms and powers are off by 4 ulp 
 rounds parameters when it reads them:
 
     `base_moves`        how far ln base' may be off
-    `gain_moves`        how far gᵢ may be off, relatively
+    `gain_moves`        the exponent e: the relative error of gᵢ is at most exp(e) − 1
     `gain_shifts`       how far gᵢ may be off absolutely, in addition
     `multiplier_moves`  how far the attention factor may be off, which multiplies cosines and sines
 
@@ -91,13 +91,13 @@ class Default:
         return gamma(1, u) if is_rounded(self.of.base, u) else 0.0
 
     def gain_moves(self, u: float) -> Array:
-        """Return how far a gain may be off, relatively, as an exponent."""
+        """Return an exponent e for each gain: its relative error is at most exp(e) − 1."""
         return np.zeros(self.of.channels // 2)
 
     def gain_shifts(self, powers: Array, gains: Array, moved: Array, u: float) -> Array:
         """Return how far a gain may be off absolutely, in addition to `gain_moves`.
 
-        A kernel's powers are off by `moved`, as exponents. The given powers and gains have an error
+        The relative errors of a kernel's powers are at most exp(`moved`) − 1. The given powers and gains have an error
         of a few roundings, and 16u of both ends of a gain cover it.
         """
         return np.zeros(len(powers))
@@ -126,7 +126,9 @@ class Linear(Factored):
         return [1 / arb(self.factor)] * len(powers)
 
     def gain_moves(self, u: float) -> Array:
-        """Return the relative error of a gain, as an exponent: the roundings of a division."""
+        """Return an exponent e for each gain: its relative error is at most exp(e) − 1. These are
+        the roundings of a division.
+        """
         return np.full(self.of.channels // 2, _divided(self.factor, u))
 
 
@@ -235,7 +237,9 @@ class Longrope(Default):
         return [1 / arb(s) for s in self.chosen]
 
     def gain_moves(self, u: float) -> Array:
-        """Return the relative error of a gain, as an exponent: the roundings of a division by a factor."""
+        """Return an exponent e for each gain: its relative error is at most exp(e) − 1. These are
+        the roundings of a division by the pair's factor.
+        """
         return np.array([_divided(s, u) for s in self.chosen])
 
     def multiplier(self) -> arb:

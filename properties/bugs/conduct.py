@@ -112,7 +112,7 @@ def sdpa_returns_its_values(q: Array, k: Array, v: Array, mask: Mask = None) -> 
 
 @bug.in_operation(
     SDPA,
-    law="results have the declared number, type and shape, and are finite",
+    law="all results have the declared types and shapes, and are finite",
     effect="A batch of one, or a single query, loses an axis.",
     repair="Name the axis to squeeze.",
     citations=("NVIDIA/tacotron2#303", "galsang/BiDAF-pytorch#26", "NVIDIA/DeepLearningExamples#765"),
@@ -241,7 +241,7 @@ def sdpa_accumulator_not_cleared(memory: Memory, q: Array, k: Array, v: Array, m
 
 @bug.in_operation(
     "rope",
-    law="a call of another size or implementation in between changes nothing",
+    law="calls of other sizes or implementations do not change later results",
     remembers=True,
     effect="After a long prompt, shorter sequences are rotated as if they were at its end.",
     repair="Take the rows from the start position.",

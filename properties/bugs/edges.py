@@ -85,7 +85,9 @@ def sdpa_large_scores_have_one_winner(q: Array, k: Array, v: Array, mask: Mask =
     origin="a guard against overflow of exp, which differences of scores do not cause",
 )
 def vjp_large_scores_have_one_winner(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> tuple[Array, ...]:
-    """In the backward, scores above 10⁴ have all the weight on one key, and no gradient."""
+    """If the largest score of a row is above 10⁴, the backward gives all weight to that key. The row
+    then adds nothing to dq and dk.
+    """
     is_large, first = _of_one_key(q, k, mask)
     visible = np.where(is_large, first, right.visible_entries(mask, (*q.shape[:-1], k.shape[-2])))
     return right.scaled_dot_product_attention_vjp(q, k, v, visible, grad_out)

@@ -262,7 +262,7 @@ def attention_bias_negated(t: Array, bias: Any) -> Array:
 @bug.in_step(
     "biased",
     seen=ATTENTION,
-    law="reordering heads at most reorders the result",
+    law="the order of heads does not matter",
     effect="Biases of heads, as in ALiBi, all have one slope.",
     repair="Use the bias of each head.",
     origin="tests have a bias that all heads share",
@@ -290,7 +290,7 @@ def attention_bias_scaled(q: Array, k: Array, **options: Any) -> Any:
 @bug.in_step(
     "options_of",
     seen=ATTENTION,
-    law="reordering heads at most reorders the result",
+    law="the order of heads does not matter",
     effect="Heads of one group share a bias, and no head uses the last biases.",
     repair="Index the bias by the query head.",
     origin="without groups, the two indices are equal",
@@ -393,7 +393,7 @@ def attention_sink_disabled_is_zero(sink: Any, largest: Array) -> Array:
 @bug.in_step(
     "sinks_of",
     seen=ATTENTION,
-    law="reordering heads at most reorders the result",
+    law="the order of heads does not matter",
     effect="Heads do not use their learned sinks.",
     repair="Use the sink of each head.",
     origin="kernels loop over heads within groups, and index by the group",
@@ -419,7 +419,7 @@ def attention_lse_of_all_keys(q: Array, k: Array, v: Array, **options: Any) -> t
 @bug.in_step(
     "options_of",
     seen=ATTENTION,
-    law="reordering heads at most reorders the result",
+    law="the order of heads does not matter",
     effect="Heads of one group share a sink, and no head uses the last sinks.",
     repair="Index the sink by the query head.",
     origin="without groups, the two indices are equal",

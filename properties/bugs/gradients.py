@@ -98,7 +98,7 @@ def jvp_centred_by_the_plain_mean(weights: Array, grad_weights: Array) -> Array:
 @bug.in_step(
     "row_term",
     seen=SOFTMAX_VJP,
-    law="reordering scores at most reorders the result",
+    law="reordering scores reorders their results in the same way",
     effect="Rows that are not whole groups of four have wrong gradients, unless their last entries are masked.",
     repair="Add the entries of the tail to the sum.",
     origin="an unrolled loop ends with the last whole group; compare sdpa-tail-keys-dropped",
@@ -155,7 +155,7 @@ def vjp_noncontiguous_dout(q: Array, k: Array, v: Array, mask: Mask, grad_out: A
 
 @bug.in_operation(
     SDPA_VJP,
-    law="reordering queries at most reorders the result",
+    law="reordering queries reorders their results in the same way",
     public=True,
     effect="dk and dv miss the last queries, unless their number is at most 64 or a multiple of 64.",
     repair="Round the number of blocks of queries up.",
@@ -172,7 +172,7 @@ def vjp_tail_rows_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
 
 @bug.in_operation(
     SDPA_VJP,
-    law="reordering keys at most reorders the result",
+    law="the order of keys does not matter",
     effect="With more than 32 keys, dq is the part of the last tile.",
     repair="Add to dq instead of storing.",
     origin="the loop over tiles has = instead of +=",
@@ -188,7 +188,7 @@ def vjp_queries_overwritten(q: Array, k: Array, v: Array, mask: Mask, grad_out: 
 
 @bug.in_operation(
     SDPA_VJP,
-    law="reordering keys at most reorders the result",
+    law="the order of keys does not matter",
     effect="The last keys and values get no gradient, unless their number is at most 32 or a multiple of 32.",
     repair="Round the number of tiles of keys up.",
     origin="the counterpart of tile-ai/tilelang#2010 in the backward",

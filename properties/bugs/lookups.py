@@ -167,7 +167,7 @@ def combined_without_entries_raises(first: Any, second: Any) -> Any:
 
 @bug.in_step(
     "table_lookup",
-    law="a table whose row r holds r returns the requested indices",
+    law="a lookup in a table of row numbers returns the requested numbers",
     effect="The entry of index 0 is lost.",
     repair="Treat a row as padding only if it is declared.",
     citations=("facebookresearch/fairseq#1187",),
@@ -179,7 +179,7 @@ def lookup_padding_row(table: Array, indices: Any) -> Array:
 
 @bug.in_step(
     "table_lookup",
-    law="a table whose row r holds r returns the requested indices",
+    law="a lookup in a table of row numbers returns the requested numbers",
     effect="Index 0 gives the last row, and every other index gives the previous row.",
     repair="Count rows from 0, or shift the indices of a table from another language.",
     citations=("mlverse/torch#220 (indices from 1, where an index of 0 raises instead)",),
@@ -191,7 +191,7 @@ def lookup_counts_from_one(table: Array, indices: Any) -> Array:
 
 @bug.in_step(
     "table_lookup",
-    law="a table whose row r holds r returns the requested indices",
+    law="a lookup in a table of row numbers returns the requested numbers",
     requires=("large sizes",),
     effect="Indices from 128 on read rows from the end of the table.",
     repair="Store indices in a type that is wide enough for the table.",
@@ -204,7 +204,7 @@ def lookup_in_eight_bits(table: Array, indices: Any) -> Array:
 
 @bug.in_operation(
     "table_lookup",
-    law="reordering indices at most reorders the result",
+    law="reordering indices reorders their results in the same way",
     effect="The rows have the order of the table.",
     repair="Restore the order of the rows.",
     origin="sorted indices read memory in order",
@@ -217,7 +217,7 @@ def lookup_sorted(table: Array, indices: Any) -> Array:
 
 @bug.in_operation(
     "table_lookup",
-    law="reordering indices at most reorders the result",
+    law="reordering indices reorders their results in the same way",
     effect="A repeated token has its embedding only at its last place.",
     repair="Gather a row for each index instead of scattering each row.",
     origin="code inverts the indices, and a repeated token has two places",
@@ -233,7 +233,7 @@ def lookup_each_row_once(table: Array, indices: Any) -> Array:
 
 @bug.in_operation(
     "table_lookup",
-    law="reordering indices at most reorders the result",
+    law="reordering indices reorders their results in the same way",
     effect="With as many sequences as positions, tokens are exchanged.",
     repair="Keep the order of the axes; the width comes last.",
     origin="shapes distinguish batch-first from batch-last unless they are square",

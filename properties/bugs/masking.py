@@ -344,7 +344,7 @@ def causal_cache_ignores_keys(memory: Memory, n_q: int, n_k: int | None = None) 
 
 @bug.in_operation(
     "causal_mask",
-    law="results have the declared number, type and shape, and are finite",
+    law="all results have the declared types and shapes, and are finite",
     effect="The inverse ~mask holds -1 and -2, which are both true.",
     repair="Return booleans.",
     origin="np.tri and torch.tril return numbers",

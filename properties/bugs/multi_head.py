@@ -107,7 +107,7 @@ def gqa_mask_of_the_key_head(q: Array, k: Array, v: Array, mask: Mask = None) ->
 
 @bug.in_operation(
     GQA,
-    law="reordering heads at most reorders the result",
+    law="the order of heads does not matter",
     effect="With grouped heads, masks that differ between queries apply to the wrong queries.",
     repair="Mask row r of a packed group as query r % n_q.",
     origin="both orders of packing exist",
@@ -161,7 +161,7 @@ def gqa_programs_split_by_the_group_size(q: Array, k: Array, v: Array, mask: Mas
     "split_heads",
     "merge_heads",
     seen=MHA,
-    law="reordering tokens at most reorders the result",
+    law="reordering tokens reorders their results in the same way",
     making=True,
     public=True,
     effect="With several heads, each head mixes tokens with channels; one head or one token is correct.",
@@ -191,7 +191,7 @@ def mha_strided_head_split(x: Array, num_heads: int) -> Array:
 @bug.in_step(
     "merge_heads",
     seen=MHA,
-    law="reordering tokens at most reorders the result",
+    law="reordering tokens reorders their results in the same way",
     effect="The output of each token mixes several tokens.",
     repair="Exchange heads and tokens before the reshape.",
     citations=(
@@ -352,7 +352,7 @@ def mha_vjp_cotangent_clipped(*arguments: Any) -> Any:
 
 @bug.in_operation(
     MHA_VJP,
-    law="reordering tokens at most reorders the result",
+    law="reordering tokens reorders their results in the same way",
     effect="The first token of longer sequences gets no gradient.",
     repair="Freeze a class token in the model, not in the layer.",
     origin="a layer freezes the class token of one model, and other models have ordinary tokens there",
@@ -394,7 +394,7 @@ def mha_scale_by_model_width(call: MultiHead) -> Array:
 @bug.in_operation(
     MHA,
     record=MultiHead,
-    law="reordering heads at most reorders the result",
+    law="the order of heads does not matter",
     effect="All other heads attend to masked keys.",
     repair="Give the mask an axis for heads.",
     origin="first tests have one head",

@@ -25,7 +25,9 @@ class Mutant:
 
     @property
     def id(self) -> str:
-        """The id of the bug. The operation follows if the bug was seen in another one."""
+        """The id of the bug. If the mutant is in another operation than the bug, the id ends with the
+        name of the mutant's operation.
+        """
         return self.bug.id if self.operation == self.bug.operation else f"{self.bug.id}[{self.operation}]"
 
     def implementation(self, conventions: Conventions = DEFAULT) -> Implementation:

@@ -105,7 +105,7 @@ _BESIDE = Implementation("base 100", {"rope": _of_base(100.0)}, conventions=Conv
 
 @bug.in_operation(
     "rope",
-    law="a call of another size or implementation in between changes nothing",
+    law="calls of other sizes or implementations do not change later results",
     requires=("two calls in a row",),
     making=True,
     promises={"beside": (_BESIDE,)},

@@ -223,7 +223,7 @@ def rope_lanes_beyond_64_left(x: Array, start_pos: int = 0) -> Array:
 
 @bug.in_operation(
     "rope",
-    law="multiplying some batch elements by a large number does not affect the others",
+    law="scaling up some batch elements does not affect the others",
     effect="All heads equal the last head.",
     repair="Give each head a separate buffer.",
     origin="the results are views of one buffer",
@@ -389,7 +389,7 @@ def rope_vjp_one_sign_forgotten(x: Array, cos: Array, sin: Array, grad_out: Arra
 @bug.in_step(
     "apply_rotary_vjp",
     seen="rope_vjp",
-    law="multiplying some batch elements by a large number does not affect the others",
+    law="scaling up some batch elements does not affect the others",
     effect="Gradients are as large as the activations, and are 0 where these are 0.",
     repair="Rotate the cotangent back; the backward does not need the saved input.",
     origin="a custom backward unpacks its saved tensors in the wrong order",
@@ -426,7 +426,7 @@ def rotate_half_turns_backwards(x: Array) -> Array:
 
 @bug.in_operation(
     "rotate_half",
-    law="reordering pairs at most reorders the result",
+    law="reordering pairs reorders their results in the same way",
     effect="The pairs do not match the tables.",
     repair="Split the channels in the middle, or repeat each table entry for adjacent channels.",
     citations=("keras-team/keras-hub#1416", "raiyanyahya/how-to-train-your-gpt#6"),

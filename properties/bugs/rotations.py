@@ -23,7 +23,7 @@ _HALVES = {"conventions": Conventions(rope_pairing="half")}
 @bug.in_step(
     "row_positions",
     seen=ROPE,
-    law="reordering rows at most reorders the result",
+    law="reordering rows reorders their results in the same way",
     effect="The mask restarts with each sequence, but the angles do not.",
     repair="Use the given positions.",
     citations=("allenai/OLMo-core#591",),
@@ -67,7 +67,7 @@ def rope_positions_doubled(at: Any, f: Array, sections: Any) -> Array:
 @bug.in_step(
     "row_positions",
     seen=ROPE,
-    law="with given positions scores depend on differences only",
+    law="scores depend only on differences of the given positions",
     effect="From position 256 on, neighbours share positions.",
     repair="Store positions as integers or in float32.",
     origin="autocast and conversions of modules change positions like weights; compare huggingface/transformers#29285",
@@ -229,7 +229,7 @@ def rope_pairs_at_half_the_head(
 
 @bug.in_operation(
     ROPE,
-    law="reordering pairs at most reorders the result",
+    law="reordering pairs reorders their results in the same way",
     promises=_HALVES,
     effect="Channels i and i + r/2 rotate instead of i and i + head_dim/2; frequencies are correct.",
     repair="Split the whole head in halves.",

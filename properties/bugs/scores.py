@@ -107,7 +107,7 @@ def sdpa_scale_twice_under_a_mask(q: Array, k: Array, mask: Mask = None) -> Arra
 @bug.in_step(
     "scores_of",
     seen=SDPA,
-    law="averaging two blocks of keys by sums of exponentials gives the whole",
+    law="the output is the weighted mean of the outputs of two blocks of keys",
     effect="The last channels of queries and keys have no effect.",
     repair="Pad the channels to a multiple of 8, or process the last ones separately.",
     citations=("NVIDIA/FasterTransformer#89",),
@@ -224,7 +224,7 @@ def _padded_rows(x: Array) -> Array:
 @bug.in_step(
     "scores_of",
     seen=SDPA,
-    law="two blocks of keys merge by their sums of exponentials",
+    law="the output is the weighted mean of the outputs of two blocks of keys",
     effect="Scores of widths that are not powers of two have products of other rows in them.",
     repair="Mask the channels beyond the width when a tile is loaded.",
     citations=("flagos-ai/FlagGems#951",),

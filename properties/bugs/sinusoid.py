@@ -100,7 +100,7 @@ def sin_odd_width_padded(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
 
 @bug.in_operation(
     SINUSOID,
-    law="results have the declared number, type and shape, and are finite",
+    law="all results have the declared types and shapes, and are finite",
     effect="Positions have 7 digits in a model that has 16.",
     repair="Compute and return the type of the model.",
     origin="float32 is the default of most libraries, and code builds tables before it knows the type of the model",

@@ -62,7 +62,7 @@ def softmax_no_maximum(scores: Array, visible: Any) -> Array:
 @bug.in_step(
     "largest_of",
     seen=SOFTMAX,
-    law="multiplying some rows by a large number does not affect the others",
+    law="scaling up some rows does not affect the others",
     effect="A score more than 709 above the first gives NaN.",
     repair="Subtract the largest visible score.",
     citations=("ROCm/AMDMIGraphX#1290",),
@@ -127,7 +127,7 @@ def softmax_maximum_starts_at_zero(scores: Array, visible: Any) -> Array:
 @bug.in_step(
     "largest_of",
     seen=SOFTMAX,
-    law="multiplying some rows by a large number does not affect the others",
+    law="scaling up some rows does not affect the others",
     effect="A row becomes zeros if another row has scores 745 above it.",
     repair="Subtract the largest score of each row.",
     origin="one row gives correct results",
@@ -140,7 +140,7 @@ def softmax_maximum_of_all_rows(scores: Array, visible: Any) -> Array:
 @bug.in_step(
     "largest_of",
     seen=SDPA,
-    law="multiplying some queries by a large number does not affect the others",
+    law="scaling up some queries does not affect the others",
     effect="A query becomes NaN or zero if its scores are far below the scores of its neighbours.",
     repair="Reduce the maximum over the keys of each query.",
     origin="one maximum for a tile saves a reduction, and is correct for scores of ordinary size",

@@ -23,7 +23,7 @@ def _padded(q: Array, k: Array, v: Array, mask: Mask, extra: int) -> Array:
 
 @bug.in_operation(
     SDPA,
-    law="reordering keys at most reorders the result",
+    law="the order of keys does not matter",
     effect="Keys of early tiles get too much weight if a later tile has the largest score.",
     repair="Multiply the sum and the output by exp(old − new maximum) before the next tile is added.",
     origin="a first version often lacks the line that rescales",
@@ -111,7 +111,7 @@ def sdpa_reads_one_key_beyond(q: Array, k: Array, v: Array, mask: Mask = None, t
 
 @bug.in_operation(
     SDPA,
-    law="reordering keys at most reorders the result",
+    law="the order of keys does not matter",
     effect="For most lengths, queries do not see the newest keys.",
     repair="Round the number of tiles up.",
     citations=("tile-ai/tilelang#2010",),
@@ -129,7 +129,7 @@ def sdpa_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile
 
 @bug.in_operation(
     SDPA,
-    law="reordering keys at most reorders the result",
+    law="the order of keys does not matter",
     effect="Once in 32 steps of decoding, the query does not see the newest key.",
     repair="Compute the last tile even if it has one key.",
     origin="(n − 2) // 32 + 1 tiles, or a tail that runs only with more than one key",
@@ -147,7 +147,7 @@ def sdpa_last_key_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile:
 
 @bug.in_operation(
     SDPA,
-    law="reordering keys at most reorders the result",
+    law="the order of keys does not matter",
     effect="Some keys of the last two tiles get twice their weight.",
     repair="Mask the overlap, or pad the keys.",
     origin="some libraries silently move a slice back that would pass the end, as JAX's dynamic_slice does",
@@ -164,7 +164,7 @@ def sdpa_last_tile_moved_back(q: Array, k: Array, v: Array, mask: Mask = None, t
 
 @bug.in_operation(
     SDPA,
-    law="reordering keys at most reorders the result",
+    law="the order of keys does not matter",
     effect="With 64 or more keys, halves with different maxima have wrong weights.",
     repair="Multiply the sum of each half by exp(its maximum − the common maximum).",
     origin="halves with equal maxima merge correctly, and random scores are close to that",

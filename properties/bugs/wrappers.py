@@ -202,7 +202,7 @@ def attention_scale_ignored(width: int, scale: float | None) -> float:
 
 @bug.in_operation(
     ATTENTION,
-    law="a fully masked row with features follows its convention",
+    law="a fully masked row with options follows its convention",
     effect=(
         "A fully masked query attends to all keys by their scores, and a masked key gets weight if its score is "
         "10000 above the visible scores."

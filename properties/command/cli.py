@@ -46,9 +46,9 @@ _JOBS = min(4, os.cpu_count() or 1)
 
 _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     "targets": (
-        "the adapter: file.py or a module, with :attribute if it has several adapters. The attribute is one adapter: "
-        "a dict {operation: function}, an object whose functions have the names of operations, or a "
-        "properties.Implementation. Or it is several adapters: a list, or a dict {group name: list}. "
+        "file.py or a module, with :NAME if it has several adapters. The variable NAME holds one or more adapters. "
+        "One adapter: a dict {operation: function}, an object whose functions have the names of operations, or a "
+        "properties.Implementation. Several adapters: a list, or a dict {group name: list}. "
         "Default: the adapters that [tool.attnspec] lists as targets",
         {"nargs": "*", "metavar": "ADAPTER"},
     ),

@@ -160,6 +160,7 @@ def _rounding_of_others(value: Array, budget: Enclosure) -> float:
 
 def entry(name: str, index: tuple[Any, ...]) -> str:
     """Return the name of an array's entry for a message: "out[0, 3]". For a single number, return
-    only the name.
+    only the name. A note after the name stays at the end: "out[0, 3] (a fully masked row)".
     """
-    return f"{name}[{', '.join(map(str, index))}]" if index else name
+    array, space, note = name.partition(" (")
+    return f"{array}[{', '.join(map(str, index))}]{space}{note}" if index else name

@@ -124,7 +124,7 @@ class Subject(Caller):
             index = np.unravel_index(int(differ.argmax()), first.shape)
             count_of_differences = f"; {int(differ.sum())} of {first.size} entries differ" if first.size > 1 else ""
             raise BrokenError(
-                f"{entry(name, index)}={first[index]}, but should be {second[index]}, exactly{count_of_differences}."
+                f"{entry(name, index)}={first[index]}, but should be exactly {second[index]}{count_of_differences}."
             )
         self._tell(True)
 

@@ -31,6 +31,8 @@ class Entries:
         """The first rule that is true of all wrong entries; "" for errors like roundings."""
         measured, expected, wrong = self.reading
         got, due = measured[wrong], expected[wrong]
+        if not np.isfinite(due).all():
+            return self._example()
         size = np.abs(due).max()
         if not np.isfinite(got).all():
             return "has NaN or infinite entries" if np.isfinite(got).any() else "is NaN or infinite"

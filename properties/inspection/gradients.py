@@ -22,7 +22,7 @@ from properties.inspection.entries import Entries
 from properties.inspection.probe import Probe, Reading, joined
 from properties.inspection.shapes import Shape
 
-__all__ = ["gradients"]
+__all__ = ["gradients", "one_hot_rows", "whole_numbers"]
 
 _MOST_PARTS = 8  # of the channels, each in a call
 
@@ -30,12 +30,14 @@ _CHANNEL = "channel of grad_out and v"
 
 
 def gradients(probe: Probe, shape: Shape) -> tuple[Entries, ...]:
-    """Measure dq, dk and dv of a VJP of attention by (1), (2), (3). Raises as `Probe.results`."""
+    """Measure dq, dk and dv of a VJP of attention by (1), (2), (3), and the gradients of a bias and
+    of sinks where there are some. Raises as `Probe.results`.
+    """
     zeros = {name: shape.zeros(probe.operation, name) for name in ("q", "k", "v", "grad_out")}
-    q, k, grad_out = (_one_hot(zeros[name]) for name in ("q", "k", "grad_out"))
+    q, k, grad_out = (one_hot_rows(zeros[name]) for name in ("q", "k", "grad_out"))
     channels = shape.sizes["value_dim"]
     parts = np.array_split(np.arange(channels), min(channels, _MOST_PARTS))
-    counts = _counts(shape.sizes["n_k"])[:, None]
+    counts = whole_numbers(shape.sizes["n_k"])[:, None]
     pairs = shape.sizes["n_k"] // 2
     centred = np.zeros_like(counts)
     centred[: 2 * pairs : 2], centred[1 : 2 * pairs : 2] = counts[:pairs], -counts[:pairs]
@@ -54,23 +56,29 @@ def gradients(probe: Probe, shape: Shape) -> tuple[Entries, ...]:
     heads, groups = (("head",), ("key head",)) if "num_heads" in shape.sizes else ((), ())
     of_q, of_k = (*lead, *heads, "query", "channel"), (*lead, *groups, "key", "channel")
     every = np.arange(channels)
+    of_options = {"bias": (*lead, "head", "query", "key"), "sink": ("head",)}
     return (
         Entries("dq", (_CHANNEL, *of_q), by_channel("dq", k=k)),
         Entries("dk", (_CHANNEL, *of_k), by_channel("dk", q=q)),
         Entries("dv", of_k, probe.results(shape, q=q, k=k, grad_out=grad_out)["dv"]),
         Entries("dq", of_q, read("dq", counts, every, k=k)),
         Entries("dk", of_k, read("dk", counts, every, q=q)),
+        *(
+            Entries(f"d{name}", axes[-shape.arguments[name].ndim :], read(f"d{name}", counts, every))
+            for name, axes in of_options.items()
+            if name in shape.arguments
+        ),
     )
 
 
-def _counts(number: int) -> Array:
-    """1, 2, 3 … 8, and the same again."""
+def whole_numbers(number: int) -> Array:
+    """Return 1, 2, 3 … 8, and the same again."""
     return np.arange(number) % 8 + 1.0
 
 
-def _one_hot(zeros: Array) -> Array:
-    """Rows that are one-hot in one channel after the other, times the count of the round."""
+def one_hot_rows(zeros: Array) -> Array:
+    """Return rows that are one-hot in one channel after the other, times the count of the round."""
     rows, width = zeros.shape[-2:]
     array, every = zeros.copy(), np.arange(rows)
-    array[..., every, every % width] = _counts(rows // width + 1)[every // width]
+    array[..., every, every % width] = whole_numbers(rows // width + 1)[every // width]
     return array

@@ -9,6 +9,7 @@ import numpy as np
 
 from properties.contract.caller import Caller
 from properties.contract.operations import OPERATIONS
+from properties.contract.results import Call
 from properties.inspection.array import Array
 from properties.inspection.shapes import Shape
 
@@ -41,12 +42,15 @@ def joined(readings: Sequence[Reading], join: Callable[[Sequence[Array]], Array]
 class Probe:
     """The caller's own operation, for at most `calls` calls until a reading of time.monotonic.
 
-    `records` are the records that instruments made, each with the shape of its calls.
+    `worst` is the largest error so far divided by its error limit, and `wrong` the first call with
+    a result outside its limit. `records` are the records that instruments made, each with the shape
+    of its calls.
     """
 
     def __init__(self, caller: Caller, calls: int, until: float = inf) -> None:
         self.caller, self.calls, self.until = caller, calls, until
         self.operation = OPERATIONS[caller.operation]
+        self.worst, self.wrong = 0.0, tuple[Call, ...]()
         self.records: list[tuple[Shape, Any]] = []
 
     def kept(self, shape: Shape, record: _Record) -> _Record:
@@ -71,29 +75,46 @@ class Probe:
         Raises BrokenError where the implementation raises or returns something else, OutsideError
         where it does not take the call, and SpentError where no call is left.
         """
+        return self.values(shape.call(self.operation, **arrays))
+
+    def values(self, arguments: tuple[Any, ...]) -> dict[str, Reading]:
+        """The results of one call with given arguments by name. Raises as `results`."""
         if not self.calls or time.monotonic() >= self.until:
             raise SpentError
         self.calls -= 1
         self.caller.begin()
-        results = self.caller.watch(self.operation.name, shape.call(self.operation, **arrays)).results
+        results = self.caller.watch(self.operation.name, arguments).results
+        if self.operation.returns_booleans:
+            return self._mask(arguments, results[0])
+        self.worst = max([self.worst, *(float(one.excess.max(initial=0.0)) for one in results)])
+        if self.worst > 1 and not self.wrong:
+            self.wrong = (self.caller.calls[-1],)
         return {one.name: Reading(one.value, one.budget.mid, one.excess > 1) for one in results}
 
-    def weights(self, shape: Shape, labels: Sequence[Array], **arrays: Array) -> Reading:
-        """The weight that each row of the output gives to each label, a set of rows of v.
+    def _mask(self, arguments: tuple[Any, ...], mask: Array) -> dict[str, Reading]:
+        """The mask that a call returned: 1 where a key is visible."""
+        (expected,) = self.caller.expected(self.operation, arguments)
+        wrong = mask != expected
+        if wrong.any():
+            self.worst, self.wrong = inf, self.wrong or (self.caller.calls[-1],)
+        return {self.operation.outputs[0]: Reading(mask.astype(float), expected.astype(float), wrong)}
 
-        Column c of v is 1 in the rows of one label and 0 elsewhere:
+    def weights(self, shape: Shape, blocks: Sequence[Array], **arrays: Array) -> Reading:
+        """The weight that each row of the output gives to each block, a set of rows of v.
 
-            out[row, c] = Σ_j W[row, j]·[label(j) = c]                                         (1)
+        Column c of v is 1 in the rows of one block and 0 elsewhere:
 
-        One call measures as many labels as v has columns.
+            out[row, c] = Σ_j W[row, j]·[block(j) = c]                                         (1)
+
+        One call measures as many blocks as v has columns.
         """
         width, found = shape.sizes["value_dim"], []
-        for start in range(0, len(labels), width):
-            some = labels[start : start + width]
+        for start in range(0, len(blocks), width):
+            some = blocks[start : start + width]
             v = shape.zeros(self.operation, "v")
             for column, rows in enumerate(some):
                 v.reshape(-1, width)[rows, column] = 1.0
             out = self.results(shape, **arrays, v=v)["out"]
             found.append(out.changed(lambda array: array.reshape(-1, width)))
-        # The columns of the last call that have no label are left out.
-        return joined(found, lambda parts: np.concatenate(parts, 1)[:, : len(labels)])
+        # The columns of the last call that have no block are left out.
+        return joined(found, lambda parts: np.concatenate(parts, 1)[:, : len(blocks)])

@@ -78,7 +78,7 @@ def _keys(found: Reads, weights: Array) -> list[int]:
     """The keys whose weight is not too small a share of the row's largest."""
     each = np.abs(weights / [len(keys) for keys in found.keys])
     read = np.flatnonzero(each > each.max(initial=0.0) * LEAST_SHARE)
-    return sorted(int(key) for label in read for key in found.keys[label])
+    return sorted(int(key) for block in read for key in found.keys[block])
 
 
 def _said(found: Reads, rows: Sequence[_Row], verbs: tuple[str, str], rest: str) -> str:
@@ -214,17 +214,17 @@ def _weights(found: Reads, rows: Sequence[_Row]) -> list[str]:
     if sentences:
         return sentences
     row = rows[0]
-    label = int(np.argmax(np.abs(row.weights - row.expected)))
-    one = f"{place(row.place, found.axes)} gives key {found.keys[label][0] % row.n_k} the weight"
-    example = f"{one} {row.weights[label]:.4g}, should be {row.expected[label]:.4g}"
+    block = int(np.argmax(np.abs(row.weights - row.expected)))
+    one = f"{place(row.place, found.axes)} gives key {found.keys[block][0] % row.n_k} the weight"
+    example = f"{one} {row.weights[block]:.4g}, should be {row.expected[block]:.4g}"
     return [_said(found, rows, _READS, f"the right keys with other weights: {example}")]
 
 
 def _factor_of_one_key(found: Reads, row: _Row) -> tuple[int, float] | None:
     """The only key whose weight differs from the usual weight of visible keys, and its factor."""
     weights = {
-        int(keys[0]) % row.n_k: float(row.weights[label] / len(keys))
-        for label, keys in enumerate(found.keys)
+        int(keys[0]) % row.n_k: float(row.weights[block] / len(keys))
+        for block, keys in enumerate(found.keys)
         if keys[0] in row.due
     }
     usual = float(np.median(list(weights.values())))

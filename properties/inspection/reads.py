@@ -1,10 +1,11 @@
 """Which keys each query reads, measured from outside.
 
 With q = 0 all scores of a row are equal, so its weights say which keys are visible and nothing
-else. `Probe.weights` reads them by one-hot values. If a few calls cannot tell all keys apart, a
-label is a block of keys at first. If a wrong row reads a part of a block, or should, the block is
-cut into smaller ones, until each wrong row reads a label wholly or not at all. The error limit of
-each call says what is wrong.
+else. `Probe.weights` measures the weight of each block of keys by values of 0 and 1. If the first
+calls can measure every key, each block is one key. Otherwise a block has several keys at first. If
+a row is wrong, and reads or should read only a part of a block, the block is cut into smaller ones.
+At the end each wrong row reads, and should read, every block either completely or not at all. A row
+is wrong if its error exceeds the error limit of the call.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from properties.inspection.shapes import Shape
 __all__ = ["LEAST_SHARE", "Reads", "reads"]
 
 _CALLS_OF_THE_FIRST_ROUND = 8  # at most
-_LABELS_OF_THE_FIRST_ROUND = 64  # at least, if as many calls allow them
+_BLOCKS_OF_THE_FIRST_ROUND = 64  # at least, if as many calls allow them
 _FEW_CALLS = 2
 _WIDE = 64  # columns of v, if its own are too few
 _PARTS = 8  # of a block that is cut
@@ -32,17 +33,17 @@ LEAST_SHARE = 0.02
 
 @dataclass(frozen=True)
 class Reads:
-    """The weight that each row of the output gives to each label of keys.
+    """The weights that each row of the output gives to the blocks of keys.
 
-    reading    one row for each row of the output, one column for each label
-    keys       the rows of v of each label, as indices into v's rows
+    reading    one row for each row of the output, one column for each block
+    keys       the rows of v of each block, as indices into v's rows
     rows       the sizes of the output's axes but the last, one of them for each name of `axes`
     columns    the sizes of v's axes but the last
     batch      the number of leading axes
     inputs     what the inputs are, in words
     follows    for each row of the output whether it doubles when v is doubled
-    settled    for each row of the output whether it is right, or reads each label wholly or not at
-               all, and should
+    settled    for each row of the output whether it is right, or both reads and should read each
+               block either completely or not at all
     """
 
     reading: Reading
@@ -71,26 +72,26 @@ def reads(probe: Probe, shape: Shape) -> Reads:
     operation = probe.operation
     rows, columns = shape.rows(operation, "q"), shape.rows(operation, "v")
     total, width = int(np.prod(columns)), shape.sizes["value_dim"]
-    most = min(_CALLS_OF_THE_FIRST_ROUND * width, max(_FEW_CALLS * width, _LABELS_OF_THE_FIRST_ROUND))
-    labels: Sequence[Array] = np.array_split(np.arange(total), min(total, most))
-    reading, first = probe.weights(shape, labels), labels[:width]
-    while probe.calls > _CALLS_OF_THE_FIRST_ROUND and (cut := _cut(labels, reading)):
-        finer = [part for place in cut for part in np.array_split(labels[place], min(len(labels[place]), _PARTS))]
-        kept = [place for place in range(len(labels)) if place not in cut]
+    most = min(_CALLS_OF_THE_FIRST_ROUND * width, max(_FEW_CALLS * width, _BLOCKS_OF_THE_FIRST_ROUND))
+    blocks: Sequence[Array] = np.array_split(np.arange(total), min(total, most))
+    reading, first = probe.weights(shape, blocks), blocks[:width]
+    while probe.calls > _CALLS_OF_THE_FIRST_ROUND and (cut := _cut(blocks, reading)):
+        finer = [part for place in cut for part in np.array_split(blocks[place], min(len(blocks[place]), _PARTS))]
+        kept = [place for place in range(len(blocks)) if place not in cut]
         more = probe.weights(shape, finer)
         reading = joined([reading.changed(itemgetter((slice(None), kept))), more], partial(np.concatenate, axis=1))
-        labels = [*(labels[place] for place in kept), *finer]
-    order = np.argsort([keys[0] for keys in labels])
-    labels, reading = [labels[place] for place in order], reading.changed(lambda x: x[:, order])
+        blocks = [*(blocks[place] for place in kept), *finer]
+    order = np.argsort([keys[0] for keys in blocks])
+    blocks, reading = [blocks[place] for place in order], reading.changed(lambda x: x[:, order])
     return Reads(
         reading,
-        tuple(labels),
+        tuple(blocks),
         rows,
         columns,
         len(shape.batch),
         "q = 0" + (" and sinks of 1" if "sink" in shape.arguments else ""),
         _follows(probe, shape, first) if reading.wrong.any() else np.ones(len(reading.wrong), bool),
-        np.asarray(~(_in_part(labels, reading) & reading.wrong.any(1, keepdims=True)).any(1)),
+        np.asarray(~(_in_part(blocks, reading) & reading.wrong.any(1, keepdims=True)).any(1)),
     )
 
 
@@ -118,13 +119,14 @@ def _wide_enough(probe: Probe, shape: Shape) -> Shape:
     return wider if is_narrow and probe.takes(wider) else shape
 
 
-def _in_part(labels: Sequence[Array], reading: Reading) -> Array:
-    """For each row and each label of several keys whether the row reads a part of it, or should.
+def _in_part(blocks: Sequence[Array], reading: Reading) -> Array:
+    """Return for each row and each block of several keys whether the row reads, or should read,
+    only a part of the block.
 
-    The visible keys of a row have equal weights, so a label that is read wholly weighs as much per
-    key as the heaviest label of its row.
+    The visible keys of a row have equal weights, so a block that is read completely has as much
+    weight per key as the heaviest block of its row.
     """
-    numbers = np.array([len(keys) for keys in labels])
+    numbers = np.array([len(keys) for keys in blocks])
 
     def of(weights: Array) -> Array:
         each = np.abs(weights) / numbers
@@ -135,18 +137,18 @@ def _in_part(labels: Sequence[Array], reading: Reading) -> Array:
     return (of(reading.measured) | of(reading.expected)) & (numbers > 1)
 
 
-def _cut(labels: Sequence[Array], reading: Reading) -> set[int]:
-    """The labels that some wrong row reads in part, or should."""
-    in_part = _in_part(labels, reading) & reading.wrong.any(1, keepdims=True)
+def _cut(blocks: Sequence[Array], reading: Reading) -> set[int]:
+    """Return the blocks of which some wrong row reads, or should read, only a part."""
+    in_part = _in_part(blocks, reading) & reading.wrong.any(1, keepdims=True)
     return {int(place) for place in np.flatnonzero(in_part.any(0))}
 
 
-def _follows(probe: Probe, shape: Shape, labels: Sequence[Array]) -> Array:
+def _follows(probe: Probe, shape: Shape, blocks: Sequence[Array]) -> Array:
     """For each row of the output whether it doubles when v is doubled, as W·v does exactly: 2 is a
     power of two.
     """
     v = shape.zeros(probe.operation, "v")
-    for column, keys in enumerate(labels):
+    for column, keys in enumerate(blocks):
         v.reshape(-1, v.shape[-1])[keys, column] = 1.0
     once, twice = (probe.results(shape, v=factor * v)["out"].measured.reshape(-1, v.shape[-1]) for factor in (1, 2))
     with np.errstate(all="ignore"):

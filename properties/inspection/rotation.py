@@ -85,10 +85,14 @@ def sentences_of_rotation(found: Rotation) -> tuple[str, ...]:
 
 
 def _partners(found: Rotation) -> tuple[str, ...]:
-    """The channels that meet others than they should, in some row."""
+    """The channels that meet others than they should in every row; () where no row has an angle other
+    than 0, so that no channel should meet another.
+    """
     measured, expected, wrong = (side.reshape(-1, *side.shape[-2:]) for side in found.reading)
-    strange = (wrong & (expected == 0) & (np.abs(measured) > _LEAST)).any(0)
     due = (expected != 0).any(0)
+    strange = (wrong & (np.abs(measured) > _LEAST)).any(0) & ~due
+    if (due.sum(1) <= 1).all():
+        return ()
     met = strange | (due & (measured != 0).any(0))
     every = np.arange(len(found.channels))
     met[every, found.channels] = due[every, found.channels] = False

@@ -52,8 +52,8 @@ class ScoreForm:
 
 
 def score_form(probe: Probe, shape: Shape) -> ScoreForm:
-    """Measure how scores are formed, without masks and options other than the scale. Raises as
-    `Probe.results`.
+    """Measure how scores are formed, without options other than the scale, and without a mask
+    unless all keys are visible. Raises as `Probe.results`.
     """
     width = shape.sizes["head_dim"]
     channels = np.unique(np.linspace(0, width - 1, min(width, _MOST_CHANNELS)).astype(int))
@@ -61,7 +61,9 @@ def score_form(probe: Probe, shape: Shape) -> ScoreForm:
     orders = [np.append(-1, np.stack([zeros, each, zeros], 1)) for each in (channels, np.roll(channels, 1))]
     queries = orders[0]
     number = len(queries)
-    square = shape.only("scale").changed(probe.operation, n_q=number, n_k=number)
+    mask = shape.arguments.get("mask")
+    kept = ("scale", "mask") if mask is not None and mask.all() else ("scale",)
+    square = shape.only(*kept).changed(probe.operation, n_q=number, n_k=number)
     wider = square.changed(probe.operation, value_dim=min(number, _WIDE))
     square = wider if probe.takes(wider) else square
     rows = np.arange(int(np.prod(square.rows(probe.operation, "v")))).reshape(-1, number)

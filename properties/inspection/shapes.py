@@ -13,7 +13,10 @@ from properties.inspection.array import Array
 
 __all__ = ["CHOSEN", "Shape", "shape_of"]
 
-CHOSEN = ("q", "k", "v", "x", "scores", "grad_out")
+CHOSEN = (
+    *("q", "k", "v", "x", "scores", "wq", "wk", "wv", "wo", "grad_out", "grad_weights"),
+    *("dq", "dk", "dv", "dx", "dwq", "dwk", "dwv", "dwo"),
+)
 """The arrays that the instruments choose."""
 
 _OF_PAIRS = {"inv_freq", "rotary_dim", "sections"}
@@ -99,7 +102,7 @@ def shape_of(operation: Operation, arguments: Sequence[Any]) -> Shape:
     axes = {axis for name in CHOSEN if name in operation.parameters for axis in operation.axes[name]}
     sizes = operation.sizes(tuple(arguments))
     return Shape(
-        {name: sizes[name] for name in SIZES if name in axes and name in sizes},
+        {name: sizes[name] for name in (*SIZES, "heads_width") if name in axes and name in sizes},
         operation.lead(tuple(arguments)),
         {name: value for name, value in operation.named(arguments).items() if name not in CHOSEN and value is not None},
     )

@@ -154,10 +154,10 @@ def with_head_dim_0_all_weights_are_equal(subject: Subject, *arguments: Any) -> 
 
 
 @law(SDPA)
-def averaging_two_blocks_of_keys_by_sums_of_exponentials_gives_the_whole(
+def the_output_is_the_weighted_mean_of_the_outputs_of_two_blocks_of_keys(
     subject: Subject, q: Any, k: Any, v: Any, mask: Any, choose: Choices
 ) -> bool:
-    """For every cut of the keys into two blocks: the output is the average of both blocks' outputs,
+    """For every cut of the keys into two blocks: the output is the mean of both blocks' outputs,
     each weighted with the block's sum of exponentials.
 
     The sums are enclosed. A block in which a query sees no key has weight 0 for this query.

@@ -40,7 +40,7 @@ def _equal(first: Any, second: Any) -> bool:
 
 @law(
     *OPERATIONS,
-    name="results have the declared number, type and shape, and are finite",
+    name="all results have the declared types and shapes, and are finite",
     watches=True,
     exact=True,
 )

@@ -240,7 +240,7 @@ def a_fully_masked_row_with_options_follows_its_convention(subject: Subject, *ca
         subject.same(sums, np.where(masked & no_sink, -np.inf, sums.value))
         sink_alone = exact(sinks[masked & ~no_sink])
         sink_alone = divide(sink_alone, LN2) if conventions.lse_base == "2" else sink_alone
-        subject.close(sums.ball[masked & ~no_sink], sink_alone, "in a row that sees only the sink, lse")
+        subject.close(sums.ball[masked & ~no_sink], sink_alone, "lse[rows that see only the sink]")
     return True
 
 
@@ -302,7 +302,7 @@ def gradients_of_bias_and_sink_sum_to_grad_lse(subject: Subject, *case: Any) -> 
     rest = _sum(lse_gradient) - _sum(found["dsink"].ball) if "dsink" in found else _sum(lse_gradient)
     # The positive entries against the negative ones, so that the error limit depends on their size:
     dbias, positive = found["dbias"].ball, found["dbias"].value > 0
-    subject.close(_sum(kept(dbias, positive)), rest - _sum(kept(dbias, ~positive)), "sum of positive dbias")
+    subject.close(_sum(kept(dbias, positive)), rest - _sum(kept(dbias, ~positive)), "sum(positive dbias)")
     return True
 
 

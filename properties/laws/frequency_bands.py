@@ -91,9 +91,9 @@ def llama3_keeps_fast_frequencies_and_divides_slow_ones(subject: Subject, *case:
     rotations = _rotations(default, arguments["original_max_position_embeddings"])
     fast = rotations > arguments["high_freq_factor"] * (1 + 2.0**-20)
     slow = rotations < arguments["low_freq_factor"] * (1 - 2.0**-20)
-    subject.close(found[fast], default[fast], "inv_freq of fast pairs")
+    subject.close(found[fast], default[fast], "inv_freq[fast pairs]")
     multiplied = found[slow] * exact(np.full(int(slow.sum()), arguments["factor"]))
-    subject.close(multiplied, default[slow], "inv_freq of slow pairs")
+    subject.close(multiplied, default[slow], "inv_freq[slow pairs]")
 
 
 @law(FREQUENCIES, domains=("llama3",))
@@ -187,6 +187,6 @@ def the_attention_factor_grows_with_the_logarithm_of_the_scaling_factor(subject:
 
     factor = arguments["factor"] if arguments["factor"] > 1 else 2.0
     uncertainty = Ball(np.array(0.0), np.array(2.0**-50))  # s² and e¹⁰ are rounded, which moves their logarithms
-    subject.close(grown(factor * factor), exact(2.0) * grown(factor) + uncertainty, "attention_factor less 1")
+    subject.close(grown(factor * factor), exact(2.0) * grown(factor) + uncertainty, "attention_factor − 1")
     known = exp(10.0) if arguments["kind"] == "yarn" else float(arguments["original_max_position_embeddings"])
-    subject.close(grown(known), one + uncertainty, "attention_factor less 1")
+    subject.close(grown(known), one + uncertainty, "attention_factor − 1")

@@ -110,7 +110,7 @@ def frequencies_form_a_geometric_sequence(subject: Subject, *case: Any) -> bool:
         return False
     subject.close(frequencies[1:-1] * frequencies[1:-1], frequencies[:-2] * frequencies[2:], "inv_freq²")
     first = frequencies[:1] * exact(arguments["factor"]) if arguments["kind"] == "linear" else frequencies[:1]
-    subject.close(first, np.ones(1), "inv_freq of the first pair")
+    subject.close(first, np.ones(1), "inv_freq[:1]")
     return True
 
 
@@ -149,7 +149,7 @@ def frequency_2i_at_width_2d_equals_frequency_i_at_width_d(subject: Subject, *ca
     subject.close(frequencies, frequencies_of(subject, wide)[0][::2], "inv_freq")
     if arguments["kind"] != "longrope" and arguments["base"] is not None:
         squared = frequencies_of(subject, arguments, base=arguments["base"] ** 2)[0]
-        subject.close(frequencies[::2], squared[: -(-len(frequencies.mid) // 2)], "inv_freq of every second pair")
+        subject.close(frequencies[::2], squared[: -(-len(frequencies.mid) // 2)], "inv_freq[::2]")
     return True
 
 
@@ -184,8 +184,8 @@ def dynamic_scaling_divides_the_slowest_frequency_by_the_growth_in_length(
     frequencies, default = frequencies_of(subject, arguments)[0], default_frequencies(subject, arguments)
     growth = divide(exact(factor) * exact(length - original), exact(original)) + exact(1.0)
     growth = exact(1.0) if subject.conventions.dynamic_length == "configured" else growth
-    subject.close(frequencies[:1], default[:1], "inv_freq of the first pair")
-    subject.close(frequencies[-1:] * growth, default[-1:], "inv_freq of the last pair")
+    subject.close(frequencies[:1], default[:1], "inv_freq[:1]")
+    subject.close(frequencies[-1:] * growth, default[-1:], "inv_freq[-1:]")
     return True
 
 

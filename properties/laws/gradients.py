@@ -37,7 +37,7 @@ def _check_sum_is_zero(subject: Subject, result: Result, axis: int) -> None:
     """
     positive = result.value > 0
     above, below = total(kept(result.ball, positive), axis), total(kept(result.ball, ~positive), axis)
-    subject.close(above, -below, f"sum of positive {result.name}")
+    subject.close(above, -below, f"sum(positive {result.name})")
 
 
 @law(VJP, watches=True)
@@ -63,7 +63,7 @@ def dv_summed_over_keys_equals_grad_out_summed_over_queries(
     """For every test input: dv summed over the keys is grad_out summed over the queries, because
     the weights of a query sum to 1.
     """
-    subject.close(total(subject(q, k, v, mask, grad_out)[2].ball, -2), total(exact(grad_out), -2), "sum of dv")
+    subject.close(total(subject(q, k, v, mask, grad_out)[2].ball, -2), total(exact(grad_out), -2), "sum(dv)")
 
 
 @law(VJP, HEADS, watches=True, name="query and key gradients satisfy q.T @ dq = dk.T @ k")
@@ -135,7 +135,7 @@ def _check_zero(subject: Subject, result: Result, where: Any, whose: str) -> Non
     """Check that a gradient is exactly 0 at the entries where `where` is True. `whose` names them
     in the message.
     """
-    subject.same(np.where(where, result.value, 0.0), np.zeros(result.value.shape), f"{result.name} of {whose}")
+    subject.same(np.where(where, result.value, 0.0), np.zeros(result.value.shape), f"{result.name} ({whose})")
 
 
 def _visible(inputs: Any, mask: Any, cotangent: Array) -> Any:
@@ -160,7 +160,7 @@ def derivatives_do_not_pass_through_masked_entries(subject: Subject, *case: Any,
     found = results_of(subject(*inputs, mask, np.where(rows, cotangent, 0.0)))
     unseen = ~visible.any(-2)[..., None]
     zero = ~visible if subject.operation == SOFTMAX else ~rows if subject.operation == VJP else unseen & ~rows
-    _check_zero(subject, found[0], zero, "masked entries, or of rows without a cotangent")
+    _check_zero(subject, found[0], zero, "masked entries, and rows without a cotangent")
     for result in found[1:] if subject.operation == VJP else ():
         _check_zero(subject, result, unseen, "a masked key")
     subject.informative_if((cotangent * rows).any())

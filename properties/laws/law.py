@@ -43,9 +43,10 @@ class Law:
     times as many cases as others.
 
     A law that `watches` checks every case: it looks at the call of the case, and makes no other
-    calls except calls of twins (other code paths). A law of `agreement` only compares an operation
-    with the oracle. A law that `interleaves` also calls other implementations of the same list.
-    `lean` names a definition or a theorem in Lean.
+    calls except calls of twins (other code paths). A law that `measures` makes the calls of an
+    instrument, at fixed cases. A law of `agreement` only compares an operation with the oracle. A
+    law that `interleaves` also calls other implementations of the same list. `lean` names a
+    definition or a theorem in Lean.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Law:
     exempts: Callable[[Implementation], str] = always
     agreement: bool = False
     watches: bool = False
+    measures: bool = False
     floor: float = 0.1
     effort: float = 1.0
     interleaves: bool = False

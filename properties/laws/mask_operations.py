@@ -35,11 +35,11 @@ def each_row_of_a_causal_mask_sees_one_more_key_than_the_row_before(subject: Sub
     columns, counts = mask.shape[1], mask.sum(-1)
     subject.same(mask, np.arange(columns) < counts[:, None], "mask")
     if _top_left(subject):
-        subject.same(counts[:1], np.ones(1), "keys of the first row")
-        subject.same(counts[1:], np.minimum(counts[:-1] + 1, columns), "keys of a row")
+        subject.same(counts[:1], np.ones(1), "sum(mask[:1])")
+        subject.same(counts[1:], np.minimum(counts[:-1] + 1, columns), "sum(mask[1:])")
     else:
-        subject.same(counts[-1:], np.full(1, columns), "keys of the last row")
-        subject.same(counts[:-1], np.maximum(counts[1:] - 1, 0), "keys of a row")
+        subject.same(counts[-1:], np.full(1, columns), "sum(mask[-1:])")
+        subject.same(counts[:-1], np.maximum(counts[1:] - 1, 0), "sum(mask[:-1])")
 
 
 @law(PADDING, exact=True)
@@ -48,7 +48,7 @@ def a_padding_mask_makes_exactly_the_positions_of_each_sequence_visible(
 ) -> None:
     """For all lengths: row b has lengths[b] true entries, and they come first."""
     mask = subject(lengths, max_len)
-    subject.same(mask.sum(-1), lengths, "true entries of a row")
+    subject.same(mask.sum(-1), lengths, "sum(mask)")
     subject.same(mask, np.logical_and.accumulate(mask, axis=-1), "mask")
 
 

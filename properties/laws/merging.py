@@ -78,14 +78,14 @@ def merging_attention_over_two_parts_of_the_keys_gives_the_whole(subject: Subjec
         finite = kept(part_output.ball, np.isfinite(part_output.ball.mid))
         found.append(Ball(weight.mid[..., None], weight.rad[..., None]) * finite)
     alive = np.isfinite(whole_sum.value)
-    subject.close(kept(weights[0] + weights[1], alive), alive.astype(float), "sum of weights")
+    subject.close(kept(weights[0] + weights[1], alive), alive.astype(float), "sum(weights)")
     subject.close(kept(whole.ball, alive[..., None]), kept(found[0] + found[1], alive[..., None]), "out")
     return bool(alive.any())
 
 
 @row(MERGE)
-def reordering_parts_at_most_reorders_the_result(case: Case) -> Sequence[Term]:
-    """For all parts: the exchanged parts give the same result."""
+def the_order_of_parts_does_not_matter(case: Case) -> Sequence[Term]:
+    """For every test input: if the two parts change places, the result is the same."""
     return [
         Term(
             instead={

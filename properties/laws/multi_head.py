@@ -94,9 +94,9 @@ def _columns_of_heads(case: Case, heads: Any) -> Any:
 
 
 @row(HEADS)
-def reordering_heads_at_most_reorders_the_result(case: Case) -> Sequence[Term] | None:
-    """For every order of the heads, in the columns of wq, wk and wv and the rows of wo: the result
-    is the same.
+def the_order_of_heads_does_not_matter(case: Case) -> Sequence[Term] | None:
+    """For every order of the heads: if the columns of wq, wk and wv and the rows of wo are in this
+    order, the result is the same.
     """
     return (
         [case.along("heads_width", _columns_of_heads(case, case.choose.order(case.num_heads)))]
@@ -118,8 +118,8 @@ def heads_are_computed_independently(case: Case) -> Sequence[Term] | None:
 
 
 @row(HEADS, domains=("everyday", "widths of models"))
-def reordering_columns_within_heads_at_most_reorders_the_result(case: Case) -> Sequence[Term] | None:
-    """For every order of the columns of wq and wk within each head, and every other order of the
+def the_order_of_columns_within_heads_does_not_matter(case: Case) -> Sequence[Term] | None:
+    """For every order within each head of the columns of wq and wk, and another order of the
     columns of wv and the rows of wo: the result is the same.
     """
     length, heads = case.size("heads_width"), case.num_heads
@@ -184,10 +184,10 @@ def query_heads_of_one_key_head_are_independent(case: Case) -> Sequence[Term] | 
     )
 
 
-@row(GQA, FEATURED, name="reordering heads at most reorders the result")
+@row(GQA, FEATURED, name="the order of heads does not matter")
 def key_heads_may_be_reordered(case: Case) -> Sequence[Term] | None:
-    """For every order of the key heads, with the query heads in the corresponding order: the result
-    is the same.
+    """For every order of the key heads, with the query heads in the corresponding order: each head
+    has the same result.
     """
     own_heads, order = _own_key_heads(case), case.choose.order(case.size("kv_heads"))
     readers = {head: list(np.flatnonzero(own_heads == head)) for head in order}

@@ -48,5 +48,5 @@ def the_last_channel_of_an_odd_width_follows_its_convention(subject: Subject, *a
     subject.close(result.ball[..., :-1], found[..., place[:-1]])
     rotated = found[..., place[-1] + (0 if back else 1)]
     last = x[..., -1] if conventions.odd_lane == "passthrough" else rotated
-    subject.close(result.ball[..., -1], last, "the last channel")
+    subject.close(result.ball[..., -1], last, f"{result.name}[..., -1]")
     return True

@@ -36,11 +36,12 @@ def adding_an_encoding_of_zeros_changes_nothing(subject: Subject, x: Any, pos: A
 
 
 @law(LEARNED, LOOKUP, exact=True)
-def a_table_whose_row_r_holds_r_returns_the_requested_indices(subject: Subject, table: Any, *which: Any) -> None:
-    """For a table whose entries are the numbers of its rows, one octal digit at a time, plus 1: the
-    results are the numbers of the requested rows, start + t or the index.
+def a_lookup_in_a_table_of_row_numbers_returns_the_requested_numbers(subject: Subject, table: Any, *which: Any) -> None:
+    """For a table in which each row holds its own number: the result holds the numbers of the
+    requested rows, start + t or the index.
 
-    Every format has the numbers 1 to 8.
+    The table holds one octal digit of the number at a time, plus 1. Every format has the numbers 1
+    to 8.
     """
     rows = np.arange(which[1], which[1] + which[0]) if subject.operation == LEARNED else which[0]
     for place in range(4):
@@ -102,8 +103,10 @@ def _chunk(case: Case, start: int, stop: int) -> Term:
 
 
 @row(TABLES, HALF)
-def reordering_pairs_at_most_reorders_the_result(case: Case) -> Sequence[Term] | None:
-    """For every order of the pairs of channels, also in the tables: the result is in this order."""
+def reordering_pairs_reorders_their_results_in_the_same_way(case: Case) -> Sequence[Term] | None:
+    """For every order of the pairs of channels: if the pairs in x, and their columns in the tables,
+    are in this order, the pairs of the result are in this order too.
+    """
     width = case.size("head_dim")
     pairs = np.arange(width).reshape(2, -1).T if case.forward.name == HALF else pairs_of(case.implementation, width)
     if len(pairs) < 2:

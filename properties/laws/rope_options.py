@@ -67,8 +67,8 @@ def explicit_positions_equal_counting_from_start_pos(case: Case) -> Sequence[Ter
 
 
 @row("rope", domains=_DOMAINS, features=("positions",))
-def reordering_rows_at_most_reorders_the_result(case: Case) -> Sequence[Term] | None:
-    """For every order of the rows, with their positions: the result is the same, in this order."""
+def reordering_rows_reorders_their_results_in_the_same_way(case: Case) -> Sequence[Term] | None:
+    """For every order of the rows and of their positions: the rows of the result are in this order too."""
     if case.positions is None or case.size("seq_len") < 2:
         return None
     return [case.along("seq_len", case.choose.order(case.size("seq_len")))]
@@ -100,11 +100,11 @@ def each_pair_rotates_by_the_position_of_the_axis_that_it_belongs_to(case: Case)
     "rope",
     domains=_DOMAINS,
     features=("positions", "sections"),
-    name="equal time, height and width act as one position",
+    name="equal positions in time, height and width act as one position",
 )
-def equal_time_height_and_width_act_as_one_position(case: Case) -> Sequence[Term] | None:
-    """For every position, and sections: three times the same position gives the same result as this
-    one position.
+def equal_positions_in_time_height_and_width_act_as_one_position(case: Case) -> Sequence[Term] | None:
+    """For every test input without sections: with three sections, and the same position in time,
+    height and width, the result is the same.
     """
     pairs = _width(case.arguments) // 2
     if case.sections is not None or not pairs:
@@ -140,9 +140,9 @@ def doubled_positions_with_halved_frequencies_change_nothing(case: Case) -> Sequ
 
 
 @row("rope", domains=_DOMAINS, features=("inv_freq",))
-def reordering_pairs_at_most_reorders_the_result(case: Case) -> Sequence[Term] | None:
-    """For every order of the pairs of channels, and of their frequencies: the result is in this
-    order.
+def reordering_pairs_reorders_their_results_in_the_same_way(case: Case) -> Sequence[Term] | None:
+    """For every order of the pairs of channels, and of their frequencies: the pairs of the result
+    are in this order too.
     """
     if case.inv_freq is None or case.sections is not None or len(case.inv_freq) < 2:
         return None
@@ -232,7 +232,9 @@ def frequencies_are_radians_per_position(subject: Subject, *arguments: Any) -> b
 
 
 @law(*ROPE, exempts=lambda implementation: implementation.lacks("positions"))
-def with_given_positions_scores_depend_on_differences_only(subject: Subject, *arguments: Any, choose: Choices) -> bool:
+def scores_depend_only_on_differences_of_the_given_positions(
+    subject: Subject, *arguments: Any, choose: Choices
+) -> bool:
     """For every test input with given positions, and a number added to all positions of each axis:
     the contribution of a pair to the score of two neighbouring rows stays the same.
     """

@@ -30,11 +30,11 @@ _LENGTHS = ("n_q", "n_k", "seq_len", "max_len", "rows")
     interleaves=True,
     exact="for the repeated case, if the implementation declares `deterministic`",
 )
-def a_call_of_another_size_or_implementation_in_between_changes_nothing(
+def calls_of_other_sizes_or_implementations_do_not_change_later_results(
     subject: Subject, *arguments: Any, choose: Choices
 ) -> bool:
-    """For every test input A, and another case B of any sizes or of twice the length: A gives the
-    same result again after a call of B.
+    """For every test input A, and a call with another test input B, of any sizes or of twice the
+    length: a second call with A gives the same result as the first one.
 
     If the list has other implementations, or this one has twins, one of them is called on A and on
     B first. Then this implementation must not return a result for B that is right only for the

@@ -37,7 +37,7 @@ def masked_entries_have_weight_exactly_0(subject: Subject, scores: Any, mask: An
 def the_weights_of_visible_entries_sum_to_1(subject: Subject, scores: Any, mask: Any) -> None:
     """For all scores and every mask: the weights of the visible entries of a row sum to 1."""
     weights = kept(subject(scores, mask).ball, _visible(scores, mask))
-    subject.close(total(weights), np.ones(scores.shape[:-1]), "sum of weights")
+    subject.close(total(weights), np.ones(scores.shape[:-1]), "sum(weights)")
 
 
 @law(SOFTMAX)

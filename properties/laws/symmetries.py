@@ -29,26 +29,28 @@ _OUTER_BATCHED = tuple(name for name in _BATCHED if name not in (_GROUPED, _FEAT
 # -- Along an axis ---------------------------------------------------------------------------------
 
 
-for _axis, _entries, _forwards in (
-    ("n_k", "keys", _BY_PLACE),
-    ("n_q", "queries", _BY_PLACE),
-    ("head_dim", "channels", _EVERY),
-    ("value_dim", "columns of values", _EVERY),
-    ("n_q", "queries", (_MERGE,)),
-    ("value_dim", "columns of values", (_MERGE,)),
-    ("n_k", "scores", (_SOFTMAX,)),
-    ("n_q", "rows", (_SOFTMAX,)),
-    ("batch 0", "batch elements", _BATCHED),
-    ("batch 1", "entries on the outer batch axis", _OUTER_BATCHED),
-    ("seq_len", "tokens", (_HEADS,)),
-    ("seq_len", "rows", (_TABLES, _HALF, _ADDED)),
-    ("batch 0", "indices", (_LOOKUP,)),
+_SAME, _LIKEWISE = "the order of {} does not matter", "reordering {} reorders their results in the same way"
+
+for _axis, _entries, _name, _forwards in (
+    ("n_k", "keys", _SAME, _BY_PLACE),
+    ("n_q", "queries", _LIKEWISE, _BY_PLACE),
+    ("head_dim", "channels", _SAME, _EVERY),
+    ("value_dim", "columns of values", _LIKEWISE, _EVERY),
+    ("n_q", "queries", _LIKEWISE, (_MERGE,)),
+    ("value_dim", "columns of values", _LIKEWISE, (_MERGE,)),
+    ("n_k", "scores", _LIKEWISE, (_SOFTMAX,)),
+    ("n_q", "rows", _LIKEWISE, (_SOFTMAX,)),
+    ("batch 0", "batch elements", _LIKEWISE, _BATCHED),
+    ("batch 1", "outer batch elements", _LIKEWISE, _OUTER_BATCHED),
+    ("seq_len", "tokens", _LIKEWISE, (_HEADS,)),
+    ("seq_len", "rows", _LIKEWISE, (_TABLES, _HALF, _ADDED)),
+    ("batch 0", "indices", _LIKEWISE, (_LOOKUP,)),
 ):
     row(
         *_forwards,
-        name=f"reordering {_entries} at most reorders the result",
-        statement=f"For every order of the {_entries}, and of everything that belongs to them: the result is the same, "
-        "or follows this order.",
+        name=_name.format(_entries),
+        statement=f"For every order of the {_entries}, and of everything that belongs to them: results and gradients "
+        f"that belong to the {_entries} are in this order too, and all others are the same.",
     )(ordered(_axis))
 
 for _axis, _entries, _forwards in (
@@ -74,7 +76,7 @@ for _entries, _axis, _factor, _parameter, _forwards in (
 ):
     row(
         *_forwards,
-        name=f"multiplying some {_entries} by a large number does not affect the others",
+        name=f"scaling up some {_entries} does not affect the others",
         statement=f"For every second one of the {_entries}: its result is the same if the others are up to {_factor:g} "
         "times as large.",
     )(larger_others(_axis, _factor, _parameter))

@@ -20,7 +20,7 @@ SDPA, SOFTMAX, HEADS = "scaled_dot_product_attention", "hard_masked_softmax", "m
 JVPS, VJPS = (f"{SDPA}_jvp", f"{HEADS}_jvp"), (f"{SDPA}_vjp", f"{SOFTMAX}_vjp", f"{HEADS}_vjp")
 FEATURED = "attention_vjp", "attention_jvp"
 ADJOINT = "VJP and JVP are adjoint"
-LINEAR = "in a linear input the JVP equals the operation on the tangent"
+LINEAR = "if an input enters linearly, the JVP is the operation on its tangent"
 
 
 def _forward(operation: str) -> Any:
@@ -156,9 +156,9 @@ def _direction_along(subject: Subject, gradient: Array, choose: Choices) -> Arra
 
 @law(f"{SDPA}_jvp", needs=(SDPA,), name=LINEAR)
 @law(f"{HEADS}_jvp", needs=(HEADS,), name=LINEAR)
-def in_a_linear_input_the_jvp_equals_the_operation_on_the_tangent(subject: Subject, *case: Any) -> None:
-    """For every tangent of only the values, only wv, or only wo: the derivative is the forward with
-    the tangent in place of that input.
+def if_an_input_enters_linearly_the_jvp_is_the_operation_on_its_tangent(subject: Subject, *case: Any) -> None:
+    """For every tangent that is 0 except in one input that enters linearly (the values, wv or wo):
+    the JVP is the forward with the tangent in place of this input.
 
     The law needs the forward.
     """
@@ -190,7 +190,7 @@ def derivatives_do_not_pass_through_masked_entries(subject: Subject, *case: Any,
         return False
     moved = [np.where(moves[: tangent.shape[-2], None], tangent, 0.0) for tangent in rows]
     result = subject(*others, mask, *moved, *(np.zeros(tangent.shape) for tangent in tangents[len(rows) :])).value
-    subject.same(np.where(unmoved, result, 0.0), np.zeros(result.shape), "dout of queries that see no tangent")
+    subject.same(np.where(unmoved, result, 0.0), np.zeros(result.shape), "dout (queries that see no tangent)")
     subject.informative_if(any(tangent.any() for tangent in moved))
     return True
 
@@ -216,7 +216,7 @@ def a_fully_masked_row_follows_its_convention(subject: Subject, *case: Any) -> b
     result, live = subject(*case), visible_mask(mask, q, k).any(-1, keepdims=True)
     if subject.conventions.dead_rows == "zero":
         masked = np.where(live, 0.0, result.value)
-        subject.same(masked, np.zeros(result.value.shape), "dout of a fully masked row")
+        subject.same(masked, np.zeros(result.value.shape), "dout (a fully masked row)")
     else:
         average = mean_of_visible(case[-1], np.ones((*q.shape[:-1], k.shape[-2])))
         subject.close(kept(result.ball, ~live), kept(average, ~live))

@@ -61,7 +61,7 @@ def declaration(portrait: Portrait, kernel: Callable[[str], str] = KERNEL, *, is
         _implementation(portrait, members, dict(group), kernel, number if len(groups) > 1 else 0, is_commented)
         for number, (group, members) in enumerate(groups.items(), 1)
     ]
-    names = ", ".join(f"adapter_{number}" for number in range(1, len(texts) + 1))
+    names = ", ".join(f"_adapter_{number}" for number in range(1, len(texts) + 1))
     return wrappers + "\n".join(texts) + (f"\nadapters = [{names}]\n" if len(texts) > 1 else "")
 
 
@@ -78,12 +78,12 @@ def _implementation(
         f'"{each.operation}": {kernel(each.operation) if each.form and each.form.is_direct else each.operation},'
         for each in members
     ]
-    suffix = f"_{number}" if number else ""
+    variable = f"_adapter_{number}" if number else "adapter"
     name = f"{portrait.name}, {number}" if number else portrait.name
     conventions = list(_conventions(portrait, members, is_commented))
     return "\n".join(
         [
-            f"adapter{suffix} = properties.Implementation(",
+            f"{variable} = properties.Implementation(",
             f"    name={_quoted(repr(name))},",
             *_collection("operations={", offered, "}"),
             *(f"    {field_name}={_quoted(code)}," for field_name, code in declarations.items()),

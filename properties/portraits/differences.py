@@ -23,9 +23,9 @@ from properties.contract.support import SIZES, OutsideError
 from properties.inspection.array import Array
 from properties.inspection.measurements import AROUND
 from properties.portraits.meanings import meaning
-from properties.portraits.plain_calls import Options, Sizes, call_in_words, plain_call
 from properties.portraits.portrait import OperationPortrait, Portrait
 from properties.portraits.readings import POINTS
+from properties.strategies.plain_calls import Options, Sizes, call_in_words, plain_call
 
 __all__ = ["Difference", "differences"]
 

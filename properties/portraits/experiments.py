@@ -12,7 +12,7 @@ import numpy as np
 from properties.contract.implementation import Implementation
 from properties.contract.operation import Operation
 from properties.inspection.array import Array
-from properties.portraits.plain_calls import Options, Sizes, numbers, plain_call
+from properties.strategies.plain_calls import Options, Sizes, numbers, plain_call
 
 __all__ = ["EXPERIMENTS", "Experiment"]
 

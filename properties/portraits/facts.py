@@ -22,6 +22,8 @@ __all__ = ["Fact", "facts_of_accuracy", "facts_of_bits", "facts_of_form"]
 
 _AXES = {"b h s d": "batch, heads, sequence, width", "b s h d": "batch, sequence, heads, width"}
 
+_COARSE = 0.01  # relative: a wider interval says nothing about the accuracy of a weight
+
 _CHANGES = {
     "batch_size": "a larger batch",
     "place_in_batch": "another place in the batch",
@@ -72,10 +74,14 @@ def facts_of_bits(probe: Probe, arguments: Sequence[Any]) -> tuple[Fact, ...]:
 
 def facts_of_accuracy(record: Micrometer) -> Iterator[Fact]:
     """Yield the measured accuracy of weights, and up to which length sums were right."""
-    ends = [abs(end) for interval in record.exponentials.values() for end in interval]
-    if ends and np.isfinite(ends).all():
-        below = ", ".join(f"{difference:.3g}" for difference in record.exponentials)
-        yield Fact("weights", f"relative error at most {max(ends):.1e} for scores {below} below the largest")
+    narrow = {
+        score: max(map(abs, interval))
+        for score, interval in record.exponentials.items()
+        if np.isfinite(interval).all() and max(map(abs, interval)) < _COARSE
+    }
+    if narrow:
+        below = ", ".join(f"{score:.3g}" for score in narrow)
+        yield Fact("weights", f"relative error at most {max(narrow.values()):.1e} for scores {below} below the largest")
     right = [each.length for each in record.sums if not each.wrong]
     if right and not any(each.wrong for each in record.sums):
         yield Fact("sums", f"sums over {max(right)} equal scores are within their error limits")

@@ -27,7 +27,7 @@ from properties.inspection.probe import SpentError
 from properties.portraits.experiments import EXPERIMENTS, Experiment
 from properties.portraits.frequencies import rotations
 from properties.portraits.meanings import MEANINGS
-from properties.portraits.plain_calls import call_in_words
+from properties.strategies.plain_calls import call_in_words
 
 __all__ = ["Calls", "Finding", "following", "infer"]
 

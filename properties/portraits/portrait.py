@@ -5,7 +5,7 @@ read the kernel as it should be under these conventions. What they read otherwis
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from statistics import median
@@ -16,8 +16,10 @@ from oracles.conventions import DEFAULT
 from oracles.formats import PRESETS
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.support import read as read_support
 from properties.inspection.form_search import form_of
 from properties.inspection.forms import Form, Refusal, reasons
+from properties.portraits.empty_sizes import wrong_empty_sizes
 from properties.portraits.facts import Fact, facts_of_form
 from properties.portraits.inference import Calls, Finding, following, infer
 from properties.portraits.maps import Map, Record, chosen, maps_of
@@ -232,7 +234,12 @@ def _of_undeclared(
     values = {**known, **{name: value for finding in findings for name, value in finding.values.items()}}
     others = sorted((kind for kind in calls.raised if not issubclass(kind, made.refuses)), key=str)
     implementation = following(replace(made, refuses=(*made.refuses, *others)), values)
-    return _portrait(implementation, operation, form, findings, calls, work)
+    if empty := tuple(wrong_empty_sizes(implementation, operation, calls)):
+        refusals = (Refusal(f"{name} 0", "The results differ from those of the definition.") for name in empty)
+        form = replace(form, words=(*form.words, "positive sizes"), refusals=(*form.refusals, *refusals))
+        positive = {**implementation.support.sizes, **read_support("positive sizes").sizes}
+        implementation = replace(implementation, supports=replace(implementation.support, sizes=positive))
+    return _portrait(implementation, operation, form, findings, calls, work, known)
 
 
 def _best(
@@ -265,7 +272,7 @@ def _of_declared(
     """
     called, calls = replace(adapter, operations={operation.name: adapter.operations[operation.name]}), work.calls()
     findings = infer(replace(called, conventions=replace(DEFAULT)), operation, known, calls)
-    portrait = _portrait(called, operation, None, findings, calls, work)
+    portrait = _portrait(called, operation, None, findings, calls, work, known)
     declared = called.resolved_conventions
     others = tuple(
         f"The adapter declares {name}={getattr(declared, name)!r}, but the results show {name}={value!r}: "
@@ -283,8 +290,11 @@ def _portrait(
     findings: tuple[Finding, ...],
     calls: Calls,
     work: _Work,
+    known: Mapping[str, Any],
 ) -> OperationPortrait:
-    """The portrait of an operation, read as its declarations say."""
+    """The portrait of an operation, read as its declarations say. Earlier operations have shown the
+    known conventions.
+    """
     unexplained = tuple(_unexplained_call(finding) for finding in findings if not finding.values)
     asked = Calls(calls.left)
     at_sizes = tuple(read_at(implementation, operation, sizes, asked, work.until) for sizes in work.shapes)
@@ -297,7 +307,7 @@ def _portrait(
         findings,
         (*(sentence for one in at_sizes for sentence in one.anomalies), *readings.anomalies, *unexplained),
         (
-            *_unknown(implementation, operation, findings, calls),
+            *_unknown(implementation, operation, {*known, *_shown(findings)}, calls),
             *(f"{one.sizes}: {one.refused}" for one in at_sizes if one.refused),
             *([] if calls.number else ["what it computes: attnspec makes no call that the function takes"]),
             *([f"quick: at most {_MOST_QUICK_CALLS} calls are made, which show less"] if work.is_quick else []),
@@ -335,15 +345,19 @@ def _unexplained_call(finding: Finding) -> str:
     return f"{said} The nearest is {value!r}, with an error of {error:.2g}." if isfinite(error) else said
 
 
+def _shown(findings: Sequence[Finding]) -> set[str]:
+    """The conventions about which an experiment says something."""
+    return {name for finding in findings for name in (finding.convention, *finding.values)}
+
+
 def _unknown(
-    implementation: Implementation, operation: Operation, findings: Sequence[Finding], calls: Calls
+    implementation: Implementation, operation: Operation, shown: Collection[str], calls: Calls
 ) -> tuple[str, ...]:
     """Clauses on the conventions that the results do not show, one for each reason."""
-    shown = {name for finding in findings for name in (finding.convention, *finding.values)}
     return tuple(
         reasons(
             Refusal(name, reason)
-            for name in sorted(set(operation.conventions) - shown, key=_place)
+            for name in sorted(set(operation.conventions) - set(shown), key=_place)
             if (reason := _why_unknown(name, operation, implementation, calls))
         )
     )

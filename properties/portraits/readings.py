@@ -14,7 +14,7 @@ from properties.inspection.shapes import shape_of
 from properties.portraits.facts import Fact, facts_of_accuracy, facts_of_bits
 from properties.portraits.inference import Calls
 from properties.portraits.maps import Record
-from properties.portraits.plain_calls import Options, Sizes, plain_call
+from properties.strategies.plain_calls import Options, Sizes, plain_call
 
 __all__ = ["POINTS", "Readings", "read"]
 

@@ -15,7 +15,7 @@ from properties.inspection.probe import Probe, SpentError
 from properties.inspection.shapes import Shape, shape_of
 from properties.portraits.inference import Calls
 from properties.portraits.maps import Record, names_of
-from properties.portraits.plain_calls import plain_call
+from properties.strategies.plain_calls import plain_call
 
 __all__ = ["AtSizes", "checked", "read_at"]
 

@@ -57,10 +57,10 @@ def load(
     conventions: Mapping[str, Any] | None = None,
     operation: str = "",
 ) -> list[Found]:
-    """Return the implementations at "module:attribute" or "file.py:attribute". The attribute is one
-    adapter, a list of adapters, or a mapping from group names to lists.
+    """Return the implementations at "module:NAME" or "file.py:NAME". NAME is a variable that holds
+    one adapter, a list of adapters, or a mapping from group names to lists.
 
-    Without an attribute, the adapter is the only one in the module: an `Implementation`, else a
+    Without a NAME, the adapter is the only one in the module: an `Implementation`, else a
     mapping, a list or groups, else the functions of the module. The working directory, or the
     directory of the file, comes first on the import path. `arithmetic` and `conventions` replace
     those that the adapters declare. The second implementation with a name gets the name "name #2".

@@ -11,6 +11,7 @@ from properties.contract.operations import BATCH, Operation
 from properties.strategies import drawn_features, drawn_frequencies, drawn_programs, drawn_rotations
 from properties.strategies.choices import Choices, rounded
 from properties.strategies.domain import Domain
+from properties.strategies.operating_points import calls_at
 from properties.strategies.sizes import Sizes, UnsupportedError
 
 __all__ = ["Cases", "UnsupportedError"]
@@ -29,16 +30,25 @@ class Cases:
     """The test inputs (cases) of an operation from an input family (domain), as far as an
     implementation supports them. Raises UnsupportedError if the implementation supports none of
     them.
+
+    `fixed` are the cases of a domain of points: the seeds 0, 1, … give them in order. `left_out`
+    says which points the implementation does not take; "" if it takes all.
     """
 
     def __init__(self, operation: Operation, domain: Domain, implementation: Implementation) -> None:
         self.operation, self.domain, self.implementation = operation, domain, implementation
+        self.fixed, untaken = calls_at(domain.points, operation, implementation)
+        self.left_out = f"{implementation.name} does not take: {', '.join(untaken)}." if untaken else ""
+        if domain.points:
+            if not self.fixed:
+                raise UnsupportedError(self.left_out)
+            return
         self.sizes = Sizes(operation, domain, implementation)
         self.arguments(Choices(0))
 
     def draw(self, seed: int) -> tuple[Any, ...]:
         """Return the arguments of the operation that a seed determines."""
-        return self.arguments(Choices(seed))
+        return self.fixed[seed % len(self.fixed)] if self.fixed else self.arguments(Choices(seed))
 
     def arguments(self, choose: Choices) -> tuple[Any, ...]:
         """Return arguments of the operation. `choose` makes every choice."""

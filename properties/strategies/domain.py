@@ -10,6 +10,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import Operation
 from properties.strategies import drawn_masks
 from properties.strategies.choices import Choices
+from properties.strategies.operating_points import Point
 
 __all__ = [
     "BROAD",
@@ -66,6 +67,7 @@ class Domain:
     rank        the smallest number of leading (batch) axes
     share       how many of the requested test inputs this family gets, relative to others
     adjust      a function that changes the drawn arrays
+    points      fixed cases: the family has these and no others, whatever number is requested
     """
 
     name: str
@@ -79,3 +81,4 @@ class Domain:
     rank: int = 0
     share: float = 1.0
     adjust: Adjustment | None = None
+    points: tuple[Point, ...] = ()

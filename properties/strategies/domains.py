@@ -4,7 +4,7 @@ from typing import Any
 
 from properties.contract.features import KINDS
 from properties.contract.operations import OPERATIONS
-from properties.strategies import adjustments, drawn_masks
+from properties.strategies import adjustments, drawn_masks, operating_points
 from properties.strategies.domain import EVEN, LONG, ODD, OF_MODELS, SHORT, TILES, WIDTHS, Domain
 from properties.strategies.dominating import LONG as FARTHEST
 from properties.strategies.dominating import MANY
@@ -22,9 +22,11 @@ _ROTARY = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rope_angles"
 QUIRKS = (
     *("dead rows", "odd widths", "no rows", "no columns", "width zero"),
     *("no queries", "without keys", "more queries than keys", "below finite fills"),
+    *("operating points", "operating widths", "operating options", "operating terms"),
 )
-"""The domains (input families) in which a convention decides the result, or in which budgets (error
-limits) accept any value. Separate laws test them. The law of agreement with the oracle does not.
+"""The domains (input families) in which a convention decides the result, in which budgets (error
+limits) accept any value, or whose arrays are zeros. Separate laws test them. The law of agreement
+with the oracle does not.
 """
 
 ROTATIONS = "as models rotate"
@@ -353,6 +355,24 @@ for _name, _sizes in _EMPTY.items():
     _domain(_name, "No sequences, or sequences of length 0.", "padding_mask", sizes=_sizes, share=0.1)
     _domain(_name, "No indices, or rows of width 0.", "table_lookup", sizes=_sizes, rank=1, share=0.1)
 _domain("no columns", "A width of 0.", "inv_freq", sizes=_EMPTY["no columns"], share=0.1)
+
+
+_FORWARD = (_ATTENTION[0], *_CAUSAL, *_GROUPED, _FEATURED[0])
+_POINTS = "Fixed sizes and options at which models call kernels, with zeros."
+_domain("operating points", _POINTS, *_FORWARD, points=operating_points.READS)
+_domain("operating widths", "Fixed widths of heads, with zeros.", *_FORWARD, points=operating_points.SCORES)
+_domain("operating options", "Fixed sizes with options, with zeros.", "attention", points=operating_points.OPTIONS)
+_domain("operating terms", "Small sizes, with each softcap and scale.", *_FORWARD, points=operating_points.TERMS)
+_domain("operating points", "Programs of fixed steps.", "decode", points=operating_points.CACHES)
+_domain("operating points", "Fixed sizes and masks.", *_SOFTMAX, points=operating_points.SOFTMAX)
+_domain("operating points", _POINTS, _ATTENTION[2], _FEATURED[2], points=operating_points.GRADIENTS)
+_domain("operating points", "Fixed numbers of tokens and heads.", *_HEADS, points=operating_points.TOKENS)
+_domain("operating points", _POINTS, _ATTENTION[1], _FEATURED[1], points=operating_points.GRADIENTS)
+_domain("operating points", _POINTS, *_ROTARY[:4], "rotate_half", points=operating_points.ROTATIONS)
+_domain(
+    "operating points", "Fixed sizes and positions.", *_ROTARY[4:], "sinusoidal_positional_encoding", "causal_mask",
+    "alibi_slopes", "alibi_bias", points=operating_points.TABLES,
+)  # fmt: skip
 
 
 def usual(operation: str, *more: str) -> tuple[str, ...]:

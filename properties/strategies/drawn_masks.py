@@ -108,15 +108,15 @@ def starting(choose: Choices, shape: tuple[int, ...]) -> Any:
 
 
 def sequences(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """Return a mask for each sequence of a batch, which its heads share. Every query has a visible
-    key.
+    """Return one mask for each sequence of a batch. All heads of the sequence use it. Every query
+    has a visible key.
     """
     return _revived(choose.bits((*shape[:-3], 1, *shape[-2:])))
 
 
 def narrow(choose: Choices, shape: tuple[int, ...]) -> Any:
-    """Return a mask with axes of size 1, or with fewer axes, such as one mask for each sequence
-    that its heads share. Every query has a visible key.
+    """Return a mask with axes of size 1, or with fewer axes, such as one mask for all heads of a
+    sequence. Every query has a visible key.
     """
     lengths = [length if choose.happens() else 1 for length in shape[:-1]] + [choose.among([shape[-1], shape[-1], 1])]
     lengths = lengths[choose.integer(0, len(lengths) - 1) :]

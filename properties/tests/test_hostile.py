@@ -308,7 +308,7 @@ def test_an_operation_that_no_case_is_compared_on_is_not_ok_and_says_why(adapter
 def test_instances_that_share_their_tables_are_seen_whatever_the_jobs_and_shown_again_by_the_script(
     adapters, capsys, monkeypatch, jobs
 ):
-    law = ["--laws", "a call of another size or implementation in between changes nothing", "--max-examples", "8"]
+    law = ["--laws", "calls of other sizes or implementations do not change later results", "--max-examples", "8"]
     assert main(["verify", "hostile:two_bases", *law, "--jobs", jobs, "--json", "-"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert {o["status"] for o in report["outcomes"]} == {"violated"}
@@ -326,7 +326,7 @@ def test_instances_that_share_their_tables_are_seen_whatever_the_jobs_and_shown_
 def test_another_of_the_list_that_ends_the_process_says_nothing_about_this_one(adapters, capsys):
     law = [
         "--laws",
-        "a call of another size or implementation in between changes nothing",
+        "calls of other sizes or implementations do not change later results",
         "a second call gives the same result",
         "--max-examples",
         "8",
@@ -335,7 +335,7 @@ def test_another_of_the_list_that_ends_the_process_says_nothing_about_this_one(a
     ]
     assert main(["verify", "hostile:one_aborts", *law, "--json", "-"]) == 1
     found = {(o["implementation"], o["law"]): o for o in json.loads(capsys.readouterr().out)["outcomes"]}
-    outcome = found["right", "a call of another size or implementation in between changes nothing"]
+    outcome = found["right", "calls of other sizes or implementations do not change later results"]
     assert outcome["status"] == "not applicable"
     assert outcome["reason"].startswith(
         "Another implementation of the list, which was called alternately with this one, killed the process: SIGABRT"

@@ -266,10 +266,10 @@ def test_a_summary_is_split_into_what_was_got_and_what_should_be():
         "a finite number",
         "",
     )
-    assert split("lanes[1]=-5.4, but should be 0.0, exactly; 4 of 6 entries differ.") == (
+    assert split("lanes[1]=-5.4, but should be exactly 0.0; 4 of 6 entries differ.") == (
         "lanes[1]",
         "-5.4",
-        "0.0, exactly",
+        "exactly 0.0",
         "4 of 6 entries differ.",
     )
     assert split("raised RuntimeError: n=1 is bad.") == ("", "", "", "raised RuntimeError: n=1 is bad.")

@@ -97,7 +97,7 @@ def unbatched(x, *by):
 
 
 PROMISED, WRITTEN, VIEW = (
-    "results have the declared number, type and shape, and are finite",
+    "all results have the declared types and shapes, and are finite",
     "inputs are not modified",
     "the output does not share memory with an input",
 )

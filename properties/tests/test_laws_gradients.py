@@ -29,8 +29,8 @@ NAMED = {
 ROWS = {
     "repeating key heads for each query head changes nothing",
     "heads are computed independently",
-    "reordering heads at most reorders the result",
-    "reordering columns within heads at most reorders the result",
+    "the order of heads does not matter",
+    "the order of columns within heads does not matter",
     "tokens depend on visible tokens only",
 }
 OURS = {

@@ -5,7 +5,7 @@ Hypothesis takes a while to load, so it is loaded only where its profile decides
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from math import ceil, inf
 from random import Random
 from typing import TYPE_CHECKING
@@ -34,11 +34,11 @@ class TimeLimit:
         self.end, self._end_of_drawing = now + seconds, now + _SHARE_OF_DRAWING * seconds
 
     def share(self, laws: int, left: int, workers: int = 1) -> float:
-        """Return the time until which some laws may draw test inputs: a share of the remaining
-        time.
+        """Return when some laws must stop drawing test inputs, as a reading of time.monotonic.
 
-        `laws` of the `left` laws draw now, and each law gets the same time. `workers` processes
-        work in parallel. The time is a reading of time.monotonic.
+        `left` is the number of laws that have not drawn yet, and `laws` the number of those that
+        draw now. Each law gets the same share of the remaining time. `workers` processes work in
+        parallel.
         """
         now = time.monotonic()
         return now + max(0.0, self._end_of_drawing - now) * min(1.0, workers * laws / left)
@@ -54,10 +54,16 @@ def numbers_of_cases(domains: Mapping[str, Domain], total: int) -> dict[str, int
 
 
 def turns(
-    operation: str, domains: Iterable[str], numbers: Mapping[str, int], random_seed: int, round_name: str
+    operation: str,
+    domains: Iterable[str],
+    numbers: Mapping[str, int],
+    random_seed: int,
+    round_name: str,
+    fixed: Collection[str] = (),
 ) -> Iterator[tuple[str, int]]:
     """Yield the domain (family of inputs) and the seed of each case to draw, in order. Every domain
-    gets its cases in proportion to its number, spread over the whole order.
+    gets its cases in proportion to its number, spread over the whole order. The seeds of `fixed`
+    domains count from 0.
 
     For this reason a run that is cut short has drawn from all domains. The order depends on the
     numbers alone: a run with a time limit draws the first cases of a run without one.
@@ -66,7 +72,9 @@ def turns(
         (place / numbers[name], name, seed)
         for name in domains
         for place, seed in enumerate(
-            _seeds(f"{random_seed} {operation} {name} {round_name}", numbers[name], round_name)
+            range(numbers[name])
+            if name in fixed
+            else _seeds(f"{random_seed} {operation} {name} {round_name}", numbers[name], round_name)
         )
     ]
     for _, name, seed in sorted(order, key=lambda turn: turn[0]):

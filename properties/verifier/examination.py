@@ -106,7 +106,8 @@ class Examination:
         reasons = {name: reason for name, reason in found.items() if isinstance(reason, str)}
         if cases:
             domains = DOMAINS[self.operation]  # domains of undeclared options are not reported as left out
-            undrawn = tuple(f"{name}: {reason}" for name, reason in reasons.items() if not domains[name].rotates)
+            left_out = {name: drawn.left_out for name, drawn in cases.items() if drawn.left_out}
+            undrawn = tuple(f"{name}: {why}" for name, why in (reasons | left_out).items() if not domains[name].rotates)
             self.trials[law.id] = Trial(law, cases, reason_for(implementation.known_deviations, law.id), undrawn)
             return
         first_reason = next(iter(reasons.values()))
@@ -145,9 +146,11 @@ class Examination:
             process_state.restore(self.subject.original)
 
     def _run(self, number: int, random_seed: int | None) -> None:
-        domains = {name: cases.domain for trial in self.trials.values() for name, cases in trial.cases.items()}
-        groups = {name: [trial for trial in self.trials.values() if name in trial.cases] for name in domains}
-        self._draw(groups, numbers_of_cases(domains, number), random_seed)
+        cases = {name: drawn for trial in self.trials.values() for name, drawn in trial.cases.items()}
+        fixed = {name: len(drawn.fixed) for name, drawn in cases.items() if drawn.fixed}
+        domains = {name: drawn.domain for name, drawn in cases.items() if name not in fixed}
+        groups = {name: [trial for trial in self.trials.values() if name in trial.cases] for name in cases}
+        self._draw(groups, numbers_of_cases(domains, number) | fixed, random_seed)
         for round_number in range(_ROUNDS):
             wanting = [
                 trial
@@ -172,10 +175,15 @@ class Examination:
         """
         if random_seed is None:
             for name, group in groups.items():
+                if group[0].cases[name].fixed:
+                    for seed in range(numbers[name]):
+                        self._check_on_a_case(name, seed, group, round_name)
+                    continue
                 for some in [[trial] for trial in group] if round_name else [group]:
                     self._draw_by_profile(name, some, numbers[name], round_name)
             return
-        for name, seed in turns(self.operation, groups, numbers, random_seed, round_name):
+        fixed = [name for name, group in groups.items() if group[0].cases[name].fixed]
+        for name, seed in turns(self.operation, groups, numbers, random_seed, round_name, fixed):
             if reason := self._over():
                 for trial in groups[name]:
                     trial.cut_short = reason
@@ -209,9 +217,12 @@ class Examination:
     def _check_on_a_case(self, name: str, seed: int, group: list[Trial], round_name: str) -> None:
         """Draw a case (test input) of a domain (family of inputs) and check some laws on it. In the
         first round, these are the laws whose turn it is. In a further round, they are the laws that
-        want more cases.
+        want more cases. On a fixed case all laws are checked.
         """
         arguments, quirk = group[0].cases[name].draw(seed), name in QUIRKS
+        if group[0].cases[name].fixed:
+            self._further(arguments, seed, [trial for trial in group if trial.open], quirk)
+            return
         if not round_name:
             self._case(arguments, seed, group, quirk)
             return

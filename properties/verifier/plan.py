@@ -18,7 +18,7 @@ __all__ = ["QUICK", "QUICKLY", "grouped", "is_quick", "plan", "require_planned",
 
 QUICK = Path(__file__).parents[1] / "laws" / "quick.json"
 """The file with further laws of the quick plan. The plan also has agreement and the laws that watch
-every call. The laws of the file detect bugs that these do not detect.
+every call or measure. The laws of the file detect bugs that these do not detect.
 """
 
 _DETECTING = frozenset(json.loads(QUICK.read_text("utf-8")))
@@ -56,7 +56,7 @@ def plan(
 
 def is_quick(law: Law) -> bool:
     """Return whether a law is in the quick plan of every implementation."""
-    return law.agreement or law.watches or law.id in _DETECTING
+    return law.agreement or law.watches or law.measures or law.id in _DETECTING
 
 
 def without(planned: Iterable[Law], exclude: Iterable[str]) -> list[Law]:

@@ -222,8 +222,8 @@ class Outcome:
     defect         whether attnspec itself failed, so that the law has no verdict
     within         the presets whose error limits the `looked_at` calls satisfy, finest first, last
                    the declared arithmetic
-    undrawn        the kinds of cases of agreement that the implementation does not take, each as
-                   "kind: sentence"
+    undrawn        the kinds of cases of agreement and of measurements that the implementation does
+                   not take, each as "kind: sentence"
     known          whether the law also failed in the baseline, so that it does not count as a
                    failure
     """

@@ -62,7 +62,7 @@ class Trial:
     law: Law
     cases: dict[str, Cases]  # by the names of their domains
     declared: str  # why the law is known to fail, or ""
-    undrawn: tuple[str, ...] = ()  # the domains without cases, and why: "domain: reason"
+    undrawn: tuple[str, ...] = ()  # the domains without some or all cases, and why: "domain: reason"
     examples: int = 0
     informative: int = 0
     coarse: int = 0
@@ -148,7 +148,7 @@ class Trial:
             reason=self.declared,
             within=tightest.names if law.agreement else (),
             looked_at=tightest.calls if law.agreement else 0,
-            undrawn=self.undrawn if law.agreement else (),
+            undrawn=self.undrawn if law.agreement or law.measures else (),
         )
         if evidence.unwritten:
             return replace(outcome, status="not run", examples=0, worst_excess=0.0, reason=evidence.unwritten)

@@ -71,7 +71,7 @@ _CACHED = dict.fromkeys(
     (
         "rope is within its error limit",
         "unsupported sizes are refused",
-        "a call of another size or implementation in between changes nothing",
+        "calls of other sizes or implementations do not change later results",
     ),
     "Two rotations of one width share the tables of whichever is called first",
 )

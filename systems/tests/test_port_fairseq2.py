@@ -21,7 +21,7 @@ from systems.fairseq2 import (
 BY_NAME = {i.name: i for i in IMPLEMENTATIONS}
 SINUSOID = "the sinusoidal encoding is within its error limit[sinusoidal_positional_encoding]"
 ROPE = "rope is within its error limit[rope]"
-LEARNED = "a table whose row r holds r returns the requested indices[learned_positional_encoding]"
+LEARNED = "a lookup in a table of row numbers returns the requested numbers[learned_positional_encoding]"
 
 # The page's example: SinusoidalPositionEncoder(encoding_dim=4, max_seq_len=16) on ones of shape (3,
 # 4).

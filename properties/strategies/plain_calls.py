@@ -1,4 +1,4 @@
-"""Calls with plain numbers: eighths from −1 to 1, which every number format stores."""
+"""Calls at wanted sizes, with plain numbers: eighths from −1 to 1, which every number format stores."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from oracles.ball import Array
 from properties.contract.implementation import Implementation
 from properties.contract.operation import Operation
 from properties.contract.parameters import BATCH, Kind, Parameter
-from properties.inspection.array import Array
 
 __all__ = ["Options", "Sizes", "call_in_words", "numbers", "plain_call"]
 
@@ -19,28 +19,41 @@ Sizes = Mapping[str, int]
 Options = Callable[[Sizes], Mapping[str, Any]]
 """The arguments of a call that are not plain numbers, from the sizes of the call."""
 
+Fill = Callable[[Sequence[int], int], Array]
+"""The numbers of an array, from its shape and the place of the parameter."""
+
+
+def numbers(shape: Sequence[int], seed: int = 0) -> Array:
+    """Return an array of eighths from −1 to 1, different for each seed."""
+    count = np.arange(np.prod(shape, dtype=int))
+    return np.asarray(((count * 37 + count // 5 + 11 * seed) % 17 - 8).reshape(shape) / 8.0)
+
 
 def plain_call(
     operation: Operation,
     implementation: Implementation,
     wanted: Sizes,
     options: Options = lambda sizes: {},
+    fill: Fill = numbers,
     *,
     four_axes: bool = False,
 ) -> tuple[Any, ...] | None:
     """Return the arguments of a call, at the wanted sizes or the next that the implementation takes.
     Arrays have the fewest axes that it takes, or with `four_axes` about four, as in models. Return
     None if the operation has no such options, or the implementation takes no such call.
+
+    "batch" is the size of one leading axis; the others are 1. If heads are leading axes,
+    "num_heads" is the size of another one. Arrays have plain numbers, unless `fill` gives others;
+    tables of rotations always have plain numbers.
     """
-    own_axes = len(next(iter(operation.axes.values()), ())) - 1
     for sizes in _sizes(wanted):
         chosen = options(sizes)
         if not chosen.keys() <= set(operation.parameters):
             return None
         if operation.is_played and implementation.lacks_of_caches(*chosen.keys() - {"steps"}):
             return None
-        for rank in sorted(implementation.ranks(operation), key=lambda rank: abs(own_axes + rank - 4 * four_axes)):
-            arguments = _call(operation, sizes, rank, chosen)
+        for lead in _leads(operation, implementation, wanted, four_axes):
+            arguments = _call(operation, sizes, lead, chosen, fill)
             if implementation.takes(operation, arguments):
                 return arguments
     return None
@@ -61,12 +74,6 @@ def call_in_words(operation: Operation, arguments: tuple[Any, ...]) -> str:
     return f"{operation.name}{' with ' if options else ''}{' and '.join(options)}{sizes}"
 
 
-def numbers(shape: Sequence[int], seed: int = 0) -> Array:
-    """Return an array of eighths from −1 to 1, different for each seed."""
-    count = np.arange(np.prod(shape, dtype=int))
-    return np.asarray(((count * 37 + count // 5 + 11 * seed) % 17 - 8).reshape(shape) / 8.0)
-
-
 _PLAIN = {"n_q": 3, "n_k": 5, "seq_len": 3, "num_heads": 1, "kv_heads": 1, "rows": 5, "max_len": 5}
 _NARROW = {"head_dim": 8, "value_dim": 8, "model_dim": 8, "embed_dim": 8}
 _LONGER: tuple[Sizes, ...] = tuple(
@@ -84,18 +91,38 @@ def _sizes(wanted: Sizes) -> Iterator[Sizes]:
         yield {**_PLAIN, **_NARROW, **wanted, **longer, **wider, **more}
 
 
+def _leads(
+    operation: Operation, implementation: Implementation, wanted: Sizes, four_axes: bool
+) -> list[tuple[int, ...]]:
+    """The sizes of the leading axes for each number of axes, the preferred number first."""
+    names = ("batch", "num_heads") if _has_leading_heads(operation) else ("batch",)
+    held = [wanted[name] for name in names if name in wanted] if "batch" in wanted else []
+    own_axes = len(next(iter(operation.axes.values()), ())) - 1
+    preferred = 4 - own_axes if four_axes else len(held)
+    ranks = sorted(implementation.ranks(operation), key=lambda rank: abs(rank - preferred))
+    return [tuple([1] * (rank - len(held)) + held[len(held) - min(rank, len(held)) :]) for rank in ranks]
+
+
+def _has_leading_heads(operation: Operation) -> bool:
+    """Whether the heads of the operation, if a call has some, are a leading axis."""
+    axes = {axis for axes in operation.axes.values() for axis in axes}
+    return "num_heads" not in {*axes, *operation.parameters}
+
+
 _SETTINGS = {"kind": "default", "steps": "append 5; attend 3"}
 
 
-def _call(operation: Operation, sizes: Sizes, rank: int, options: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The arguments of a call with plain numbers, except for the options."""
+def _call(
+    operation: Operation, sizes: Sizes, lead: tuple[int, ...], options: Mapping[str, Any], fill: Fill
+) -> tuple[Any, ...]:
+    """The arguments of a call with plain numbers, or those of `fill`, except for the options."""
     return tuple(
-        options[parameter.name] if parameter.name in options else _plain(parameter, sizes, rank, seed)
+        options[parameter.name] if parameter.name in options else _plain(parameter, sizes, lead, seed, fill)
         for seed, parameter in enumerate(operation.takes)
     )
 
 
-def _plain(parameter: Parameter, sizes: Sizes, rank: int, seed: int) -> Any:
+def _plain(parameter: Parameter, sizes: Sizes, lead: tuple[int, ...], seed: int, fill: Fill) -> Any:
     """What a call passes for a parameter that the experiment does not choose."""
     if parameter.optional or parameter.name == "mask":
         return None
@@ -106,9 +133,9 @@ def _plain(parameter: Parameter, sizes: Sizes, rank: int, seed: int) -> Any:
     if parameter.kind is Kind.SIZE:
         return sizes.get(parameter.name, 1)
     known = {"batch": 2, "pairs": 4, **sizes, "heads_width": sizes["num_heads"] * sizes["head_dim"]}
-    shape = [size for axis in parameter.axes for size in ([1] * rank if axis == BATCH else [known[axis]])]
+    shape = [size for axis in parameter.axes for size in (lead if axis == BATCH else (known[axis],))]
     if parameter.kind is Kind.MASK:
         return np.ones(shape, bool)
     if parameter.kind is Kind.TABLE:  # one number for each row, so that both channels of every pair have it
         return np.repeat(numbers([*shape[:-1], 1], seed), shape[-1], -1)
-    return numbers(shape, seed)
+    return fill(shape, seed)

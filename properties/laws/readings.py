@@ -1,0 +1,236 @@
+"""The readings of the instruments as laws: an instrument measures the operation at fixed sizes and
+options, and the error limit of each of its calls judges what it reads.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.results import BrokenError
+from properties.contract.subject import Subject
+from properties.inspection.caches import caches, sentences_of_caches
+from properties.inspection.curve import curve
+from properties.inspection.curve_sentences import sentences_of_curve
+from properties.inspection.entries import Entries
+from properties.inspection.gradients import gradients
+from properties.inspection.one_hot import CALLS, one_hot
+from properties.inspection.probe import Probe, Reading
+from properties.inspection.read_sentences import sentences_of_reads
+from properties.inspection.reads import reads
+from properties.inspection.rotation import rotation, sentences_of_rotation
+from properties.inspection.score_form import score_form, sentences_of_scores
+from properties.inspection.shapes import Shape, shape_of
+from properties.inspection.softmax import softmax_gradients, softmax_weights
+from properties.inspection.term_sentences import sentences_of_terms
+from properties.inspection.terms import terms
+from properties.laws.law import Laws
+
+__all__ = ["law"]
+
+_ATTENTION = ("scaled_dot_product_attention", "causal_attention", "grouped_query_attention", "attention")
+_WITH_TERMS = ("scaled_dot_product_attention", "grouped_query_attention", "attention")
+
+_MOST_CALLS = 60
+_NEAR = 0.01  # relative to the largest entry: errors that look like roundings
+
+
+def _few_shapes(implementation: Implementation) -> str:
+    shapes = implementation.support.shapes
+    return f"It takes at most {shapes.most} shapes, which other laws need." if shapes else ""
+
+
+def _no_sum(implementation: Implementation) -> str:
+    return _few_shapes(implementation) or ("" if implementation.support.sums else "It returns no log-sum-exp.")
+
+
+law = Laws(lambda operation: ("operating points",))
+
+
+@law(*_ATTENTION, measures=True, exempts=_few_shapes)
+def each_query_reads_what_it_should(subject: Subject, *arguments: Any) -> None:
+    """At every operating point: with q = 0, the output is the mean of the values of the visible
+    keys.
+
+    Each column of v is 1 in the rows of some keys and 0 elsewhere, so the output is the weight that
+    each query gives to these keys, in every batch entry and head.
+    """
+    probe, shape = _measuring(subject, arguments)
+    found = reads(probe, shape)
+    _require_right(subject, probe, [found.reading], sentences_of_reads(found), "weights")
+
+
+@law(
+    "attention",
+    measures=True,
+    exempts=_no_sum,
+    domains=("operating options",),
+    name="the log-sum-exp counts the visible keys",
+)
+def the_log_sum_exp_counts_the_visible_keys(subject: Subject, *arguments: Any) -> None:
+    """At every operating point with options: with q = 0, the log-sum-exp is the logarithm of the number of visible
+    keys, plus e^sink if the convention `lse_sink` counts sinks.
+    """
+    probe, shape = _measuring(subject, arguments)
+    found = Entries("lse", (*["batch"] * len(shape.batch), "head", "query"), probe.results(shape)["lse"])
+    _require_entries(subject, probe, [found], "log-sum-exps")
+
+
+@law(*_ATTENTION, measures=True, exempts=_few_shapes, domains=("operating widths",), name="scores are scale·q·k")
+def scores_are_the_scaled_dot_products(subject: Subject, *arguments: Any) -> None:
+    """At every operating width: the score of a query and a key is the scale times the sum of the
+    products of their channels.
+
+    Rows of q and k are 0 except in one channel, and v tells the keys apart, so the output shows what
+    each pair of channels adds to each score.
+    """
+    probe, shape = _measuring(subject, arguments)
+    found = score_form(probe, shape)
+    _require_right(subject, probe, [found.reading], sentences_of_scores(found), "weights of one-hot queries and keys")
+
+
+@law("scaled_dot_product_attention_vjp", "attention_vjp", measures=True, exempts=_few_shapes)
+def gradients_come_from_the_right_queries_keys_and_channels(subject: Subject, *arguments: Any) -> None:
+    """At every operating point: the gradients of q, k and v are what they should be where all
+    visible keys have equal weights.
+
+    Rows of k, of q and of the cotangent are 0 except in one channel, so each gradient shows which
+    queries, keys and channels it comes from.
+    """
+    probe, shape = _measuring(subject, arguments)
+    _require_entries(subject, probe, gradients(probe, shape), "entries of gradients")
+
+
+@law(*_ATTENTION, measures=True, exempts=_few_shapes, domains=("operating terms",))
+def weights_are_exponentials_of_scores(subject: Subject, *arguments: Any) -> None:
+    """At every operating term: the quotient of the weights of two visible keys is the exponential of
+    the difference of their scores, with a softcap c of c·tanh(s/c). Masked keys have no weight.
+    """
+    probe, shape = _measuring(subject, arguments)
+    found = curve(probe, shape)
+    points = [found.visible, *([found.masked] if found.masked else [])]
+    _require_right(subject, probe, [each.reading for each in points], sentences_of_curve(found), "weights")
+
+
+@law(*_WITH_TERMS, measures=True, exempts=_few_shapes, domains=("operating terms",))
+def each_bias_sink_and_mask_goes_to_its_place(subject: Subject, *arguments: Any) -> bool:
+    """At every operating term: a bias is added to the score of its query and key, a sink to the sum of
+    its head, and a mask masks the key of its query.
+    """
+    probe, shape = _measuring(subject, arguments)
+    found = terms(probe, shape)
+    _require_right(subject, probe, [term.reading for term in found], sentences_of_terms(found), "weights")
+    return bool(found)
+
+
+@law(*CALLS, measures=True, exempts=_few_shapes)
+def each_part_of_the_result_has_its_value(subject: Subject, *arguments: Any) -> None:
+    """At every operating point: where arrays with one-hot rows leave one part of a derivative or of
+    multi-head attention, the result is this part.
+    """
+    probe, shape = _measuring(subject, arguments)
+    _require_entries(subject, probe, one_hot(probe, shape), "entries")
+
+
+@law("hard_masked_softmax", measures=True, exempts=_few_shapes)
+def weights_are_exponentials_divided_by_their_sum(subject: Subject, *arguments: Any) -> None:
+    """At every operating point: the weights of a row in which one score differs are exponentials,
+    divided by their sum over the visible keys.
+    """
+    probe, shape = _measuring(subject, arguments)
+    _require_entries(subject, probe, softmax_weights(probe, shape), "weights")
+
+
+@law("hard_masked_softmax_vjp", measures=True, exempts=_few_shapes)
+def gradients_of_scores_come_from_their_row(subject: Subject, *arguments: Any) -> None:
+    """At every operating point: where all visible keys have the weight W, the gradient of the scores
+    is W·(g − Σ W·g).
+    """
+    probe, shape = _measuring(subject, arguments)
+    _require_entries(subject, probe, softmax_gradients(probe, shape), "entries of dscores")
+
+
+@law("decode", measures=True, exempts=_few_shapes)
+def each_query_of_a_cache_reads_what_it_should(subject: Subject, *arguments: Any) -> None:
+    """In programs of appends, rollbacks, evictions and restarts: each query reads the positions that
+    are visible to it, with equal weights if all keys are 0.
+    """
+    probe, shape = _measuring(subject, arguments)
+    found = caches(probe, shape)
+    _require_right(subject, probe, [program.reading for program in found], sentences_of_caches(found), "weights")
+
+
+@law("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rotate_half", measures=True, exempts=_few_shapes)
+def each_pair_rotates_by_its_angle(subject: Subject, *arguments: Any) -> None:
+    """At every operating point: a row that is 0 except in one channel becomes the cosine of its angle
+    in this channel and the sine in its partner.
+    """
+    probe, shape = _measuring(subject, arguments)
+    found = rotation(probe, shape)
+    _require_right(subject, probe, [found.reading], sentences_of_rotation(found), "entries of rotated rows")
+
+
+@law(
+    *("inv_freq", "rope_angles", "rope_tables", "sinusoidal_positional_encoding", "causal_mask"),
+    *("alibi_slopes", "alibi_bias"),
+    measures=True,
+    exempts=_few_shapes,
+    exact="for masks",
+)
+def each_entry_of_a_table_has_its_value(subject: Subject, *arguments: Any) -> None:
+    """At every operating point: a table that follows from sizes and positions alone has the entries
+    that it should have, in every row and column.
+    """
+    operation, probe = OPERATIONS[subject.operation], Probe(subject, _MOST_CALLS)
+    readings = probe.values(arguments)
+    axes = {name: tuple(_NAMES.get(axis, axis) for axis in operation.axes[name]) for name in readings}
+    found = [Entries(name, axes[name], reading) for name, reading in readings.items()]
+    _require_entries(subject, probe, found, "entries")
+
+
+_NAMES = {"seq_len": "row", "n_q": "query", "n_k": "key", "embed_dim": "column", "head_dim": "column"} | {
+    "pairs": "pair",
+    "num_heads": "head",
+    "channels": "column",
+}
+"""The names of axes in sentences."""
+
+
+def _measuring(subject: Subject, arguments: Sequence[Any]) -> tuple[Probe, Shape]:
+    """A probe of the operation, and the shape of a case."""
+    return Probe(subject, _MOST_CALLS), shape_of(OPERATIONS[subject.operation], arguments)
+
+
+def _require_entries(subject: Subject, probe: Probe, found: Sequence[Entries], name: str) -> None:
+    """Raise BrokenError if an entry of some arrays is wrong, with the sentence about the first."""
+    said = next((said for entries in found if (said := entries.sentences())), ())
+    _require_right(subject, probe, [entries.reading for entries in found], said, name)
+
+
+def _require_right(
+    subject: Subject, probe: Probe, readings: Sequence[Reading], sentences: Sequence[str], entries: str
+) -> None:
+    """Raise BrokenError if an entry of some readings is wrong, with the sentences about them. The
+    first call with a wrong result is the call of the case.
+    """
+    wrong = sum(int(reading.wrong.sum()) for reading in readings)
+    number = sum(reading.wrong.size for reading in readings)
+    if wrong:
+        subject.calls[:] = probe.wrong
+        counted = f"{wrong} of {number} {entries} are wrong{_like_roundings(readings)}."
+        raise BrokenError(" ".join(sentences) or counted, probe.worst)
+    subject.worst = probe.worst
+    subject.require(True, "")
+
+
+def _like_roundings(readings: Sequence[Reading]) -> str:
+    """By how much the wrong entries of readings differ, if all errors look like roundings; else ""."""
+    shares = [
+        np.abs(measured[wrong] - expected[wrong]).max() / np.abs(expected).max(where=np.isfinite(expected), initial=0.0)
+        for measured, expected, wrong in readings
+        if wrong.any() and expected.any() and np.isfinite(measured[wrong]).all() and np.isfinite(expected[wrong]).all()
+    ]
+    whole = len(shares) == sum(bool(reading.wrong.any()) for reading in readings)
+    return f", by up to {max(shares):.2g} of the largest, as by roundings" if whole and max(shares) < _NEAR else ""

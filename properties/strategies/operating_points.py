@@ -1,0 +1,381 @@
+"""Operating points: the sizes and options at which models call kernels, and at which kernels take
+another path, as tables. A row is one call.
+
+Only sizes and options count. Arrays of numbers are zeros, which are cheap at every size.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from oracles.ball import Array
+from properties.contract.features import FEATURES
+from properties.contract.implementation import Implementation
+from properties.contract.operation import Operation
+from properties.contract.support import OutsideError
+from properties.strategies.plain_calls import Options, Sizes, numbers, plain_call
+
+__all__ = [
+    "CACHES",
+    "GRADIENTS",
+    "OPTIONS",
+    "READS",
+    "ROTATIONS",
+    "SCORES",
+    "SOFTMAX",
+    "TABLES",
+    "TERMS",
+    "TOKENS",
+    "Point",
+    "calls_at",
+]
+
+
+@dataclass(frozen=True)
+class Point:
+    """The sizes and options of one call.
+
+    name      the point in a few words
+    sizes     the wanted sizes
+    options   the arguments that are not numbers, from the sizes of the call. A mask with two axes
+              becomes another one for each batch entry and head
+    """
+
+    name: str
+    sizes: Sizes
+    options: Options = lambda sizes: {}
+
+    def arguments(self, operation: Operation, implementation: Implementation) -> tuple[Any, ...] | None:
+        """Return the arguments of the call, at the wanted sizes or the next that the implementation
+        takes, but no shorter ones; None if the operation or the implementation takes no such call.
+        """
+        found = plain_call(operation, implementation, self.sizes, self.options, lambda shape, seed: np.zeros(shape))
+        if found is None or self._is_shorter(operation.sizes(found)) or _is_refused(operation, implementation, found):
+            return None
+        drawn = tuple(
+            implementation.support.drawn(operation, _each_its_own(operation, found, value))
+            if operation.is_mask(name) and value is not None
+            else value
+            for name, value in operation.named(found).items()
+        )
+        try:
+            return implementation.support.written(operation, drawn)
+        except OutsideError:
+            return None
+
+    def _is_shorter(self, sizes: Sizes) -> bool:
+        """Whether the sizes of a call have a smaller length than the wanted one."""
+        return any(sizes.get(name, 0) < self.sizes[name] for name in _LENGTHS if name in self.sizes and name in sizes)
+
+
+def calls_at(
+    points: Sequence[Point], operation: Operation, implementation: Implementation
+) -> tuple[list[tuple[Any, ...]], list[str]]:
+    """Return the arguments of the calls at some points, and the names of the points without a call.
+
+    A point for options that the operation does not have, or the implementation does not declare, is
+    no point of it. Where the implementation takes only other sizes, two points may be the same call,
+    and the second has none.
+    """
+    calls: dict[Any, tuple[Any, ...]] = {}
+    untaken, declared = [], set(FEATURES) & set(operation.options)
+    for point in points:
+        options = point.options(_ANY).keys()
+        if not options <= set(operation.parameters) or implementation.lacks(*options & declared):
+            continue
+        arguments = point.arguments(operation, implementation)
+        key = arguments and tuple(map(_identity, operation.parameters, arguments))
+        if arguments is None or key in calls:
+            untaken.append(point.name)
+        else:
+            calls[key] = arguments
+    return [*calls.values()], untaken
+
+
+def _is_refused(operation: Operation, implementation: Implementation, arguments: tuple[Any, ...]) -> bool:
+    """Whether the implementation takes no such mask, or not together with causal, or no positions
+    of several sequences.
+    """
+    given, conventions = operation.named(arguments), implementation.resolved_conventions
+    mask = given.get("mask")
+    if mask is None:
+        positions, own_axes = given.get("positions"), 1 + (given.get("sections") is not None)
+        return positions is not None and positions.ndim - own_axes > len(operation.lead(arguments))
+    kind = "dead" if not mask.any(-1).all() else "keys" if mask.shape[-2:-1] == (1,) else "any"
+    together = bool(given.get("causal")) and conventions.causal_with_mask == "refuse"
+    return together or bool(implementation.support.without(operation, kind, conventions.dead_rows_flow))
+
+
+_LENGTHS = ("n_q", "n_k", "seq_len")
+
+_ANY = {"batch": 1, "num_heads": 2, "kv_heads": 1, "n_q": 2, "n_k": 2, "seq_len": 2, "head_dim": 16, "value_dim": 16}
+"""Sizes that show which options a point has."""
+
+
+def _identity(name: str, value: Any) -> Any:
+    """What tells an argument from others: its shape, and its entries if it is an option."""
+    if not isinstance(value, np.ndarray):
+        return name, value
+    return name, value.shape, value.tobytes() if value.any() else b""
+
+
+def _each_its_own(operation: Operation, arguments: tuple[Any, ...], mask: Any) -> Any:
+    """A mask of two axes as another one for each batch entry and head, shifted by as many keys; a
+    mask of three axes as the same for all.
+    """
+    heads = (operation.sizes(arguments)["num_heads"],) if "num_heads" in operation.axes["mask"] else ()
+    lead = (*operation.lead(arguments), *heads)
+    if mask.ndim > 2:
+        return np.broadcast_to(mask[0], (*lead, *mask.shape[1:]))
+    masks = [np.roll(mask, place, -1) for place in range(int(np.prod(lead, dtype=int)))]
+    return np.reshape(masks, (*lead, *mask.shape))
+
+
+def _pattern(sizes: Sizes) -> Any:
+    """A mask in which each query sees some keys of every block, and the next query others."""
+    query, key = np.arange(sizes["n_q"])[:, None], np.arange(sizes["n_k"])
+    return (3 * query + key) % 4 < 2
+
+
+def _of_tokens(sizes: Sizes) -> Any:
+    """A mask in which no token sees the next one."""
+    token = np.arange(sizes["seq_len"])
+    return token[:, None] != token - 1
+
+
+def _starting(sizes: Sizes) -> Any:
+    """A mask of the first keys, up to the half. Some queries see no key at all."""
+    visible = np.broadcast_to(np.arange(sizes["n_k"]) >= sizes["n_k"] // 2, (sizes["n_q"], sizes["n_k"]))
+    return visible & (np.arange(sizes["n_q"]) % 3 > 0)[:, None]
+
+
+def _padding(sizes: Sizes) -> Any:
+    """A mask of the last third of the keys, for all queries."""
+    return (np.arange(sizes["n_k"]) < sizes["n_k"] * 2 // 3)[None]
+
+
+def _triangle(sizes: Sizes) -> Any:
+    """A causal mask for all batch entries and heads."""
+    return np.tri(sizes["n_q"], sizes["n_k"], dtype=bool)[None]
+
+
+def _every_other_sink(sizes: Sizes) -> Mapping[str, Any]:
+    """Sinks of which every other one is −∞."""
+    return {"sink": np.where(np.arange(sizes["num_heads"]) % 2, 0.0, -np.inf)}
+
+
+def _biases(sizes: Sizes) -> Array:
+    """A bias of −∞ where a mask masks a key, else 0."""
+    pattern = np.where(_pattern(sizes), 0.0, -np.inf)
+    return np.stack([np.roll(pattern, head, -1) for head in range(sizes["num_heads"])])
+
+
+_GROUPED: Sizes = {"batch": 2, "num_heads": 8, "kv_heads": 2}
+_OF_MODELS: Sizes = {**_GROUPED, "head_dim": 64, "value_dim": 64}
+_NARROW: Sizes = {"batch": 2, "num_heads": 4, "kv_heads": 2, "head_dim": 8, "value_dim": 32}
+
+
+def _heads(batch: int, num_heads: int, kv_heads: int, n_q: int, n_k: int) -> Sizes:
+    """The sizes of a call with narrow keys and wide values, which tell many keys apart."""
+    return {
+        **{"batch": batch, "num_heads": num_heads, "kv_heads": kv_heads, "n_q": n_q, "n_k": n_k},
+        **{"head_dim": 8, "value_dim": 64},
+    }
+
+
+READS = (
+    Point("3 queries, 5 keys", {"n_q": 3, "n_k": 5, "value_dim": 5}),
+    Point("fewer queries than keys", {**_NARROW, "n_q": 5, "n_k": 12}),
+    Point("more queries than keys", {**_NARROW, "n_q": 12, "n_k": 5}),
+    Point("33 queries, 65 keys", {**_NARROW, "n_q": 33, "n_k": 65}),
+    Point("70 queries, 40 keys", {**_NARROW, "n_q": 70, "n_k": 40}),
+    Point("1 query, 255 keys", _heads(1, 4, 4, 1, 255)),
+    Point("1 query, 256 keys", _heads(3, 8, 1, 1, 256)),
+    Point("2 queries, 257 keys", _heads(2, 8, 2, 2, 257)),
+    Point("1 query, 1040 keys", _heads(2, 4, 1, 1, 1040)),
+    Point("8 queries, 1040 keys", _heads(2, 4, 2, 8, 1040)),
+    Point("1 query, 2048 keys", _heads(1, 8, 8, 1, 2048)),
+    Point("64 tokens of width 64", {**_OF_MODELS, "n_q": 64, "n_k": 64}),
+    Point("64 tokens of width 128", {**_GROUPED, "n_q": 64, "n_k": 64, "head_dim": 128, "value_dim": 128}),
+    Point("130 small problems", {"batch": 13, "num_heads": 10, "kv_heads": 5, "n_q": 3, "n_k": 4}),
+    Point("wide values", {**_NARROW, "n_q": 4, "n_k": 7, "head_dim": 16, "value_dim": 40}),
+    Point("narrow values", {**_NARROW, "n_q": 4, "n_k": 7, "head_dim": 40, "value_dim": 16}),
+    Point("causal, fewer queries", {**_NARROW, "n_q": 5, "n_k": 12}, lambda sizes: {"causal": True}),
+    Point("causal, more queries", {**_NARROW, "n_q": 12, "n_k": 5}, lambda sizes: {"causal": True}),
+    Point("causal, 65 queries", {**_NARROW, "n_q": 65, "n_k": 65}, lambda sizes: {"causal": True}),
+    Point("causal, an offset", {**_NARROW, "n_q": 5, "n_k": 40}, lambda sizes: {"causal": True, "offset": 7}),
+    Point("a left side", {**_NARROW, "n_q": 9, "n_k": 12}, lambda sizes: {"window": (3, None)}),
+    Point("a window", {**_NARROW, "n_q": 40, "n_k": 40}, lambda sizes: {"window": (5, 2)}),
+    Point("a right side", {**_NARROW, "n_q": 9, "n_k": 12}, lambda sizes: {"window": (None, 3)}),
+    Point("causal, a window", {**_NARROW, "n_q": 65, "n_k": 65}, lambda sizes: {"causal": True, "window": (16, None)}),
+    Point("a window, an offset", {**_NARROW, "n_q": 4, "n_k": 40}, lambda sizes: {"window": (8, 0), "offset": 30}),
+    Point(
+        "a window, an offset for each sequence", {**_NARROW, "batch": 3, "n_q": 4, "n_k": 40},
+        lambda sizes: {"causal": True, "window": (8, None), "offset": np.array([3, 20, 35][: sizes["batch"]])},
+    ),
+    Point("a softcap, causal", {**_NARROW, "n_q": 9, "n_k": 9}, lambda sizes: {"softcap": 2.0, "causal": True}),
+    Point("a sink", {**_NARROW, "n_q": 5, "n_k": 12}, lambda sizes: {"sink": np.zeros(sizes["num_heads"])}),
+    Point("causal, a scale of 0", {**_NARROW, "n_q": 5, "n_k": 5}, lambda sizes: {"causal": True, "scale": 0.0}),
+    Point("causal, a scale below 0", {**_NARROW, "n_q": 5, "n_k": 5}, lambda sizes: {"causal": True, "scale": -0.25}),
+    Point("sinks of −∞", {**_NARROW, "n_q": 5, "n_k": 12}, _every_other_sink),
+    Point("heads in groups of 3", {**_heads(2, 6, 2, 4, 5)}),
+    Point("1 query, a mask", _heads(2, 4, 1, 1, 40), lambda sizes: {"mask": _pattern(sizes)}),
+    Point("1 key, a mask", {**_NARROW, "n_q": 5, "n_k": 1}, lambda sizes: {"mask": _pattern(sizes)}),
+    Point("a causal mask", {**_NARROW, "n_q": 40, "n_k": 40}, lambda sizes: {"mask": _triangle(sizes)}),
+    Point("a mask of keys", {**_NARROW, "n_q": 9, "n_k": 9}, lambda sizes: {"mask": _padding(sizes)}),
+    Point("fully masked rows", {**_NARROW, "n_q": 9, "n_k": 40}, lambda sizes: {"mask": _starting(sizes)}),
+    Point(
+        "fully masked rows, a sink", {**_NARROW, "n_q": 9, "n_k": 8},
+        lambda sizes: {"mask": _starting(sizes), "sink": np.zeros(sizes["num_heads"])},
+    ),
+    Point("a mask", {**_NARROW, "n_q": 33, "n_k": 65}, lambda sizes: {"mask": _pattern(sizes)}),
+    Point("mask and softcap", {**_NARROW, "n_q": 5, "n_k": 9}, lambda sizes: {"softcap": 2.0, "mask": _pattern(sizes)}),
+    Point("a mask, causal", {**_NARROW, "n_q": 9, "n_k": 9}, lambda sizes: {"mask": _pattern(sizes), "causal": True}),
+    Point("a bias of −∞", {**_NARROW, "n_q": 5, "n_k": 12}, lambda sizes: {"bias": _biases(sizes)}),
+)  # fmt: skip
+"""Where laws ask which keys each query reads."""
+
+OPTIONS = tuple(point for point in READS if point.options(_ANY))
+"""The points with options, where laws ask what the log-sum-exp counts."""
+
+SCORES = (
+    Point("width 4", {"n_q": 3, "n_k": 5, "head_dim": 4}),
+    Point("width 6", {**_NARROW, "head_dim": 6}),
+    Point("width 12", {**_NARROW, "head_dim": 12}, lambda sizes: {"mask": np.ones((1, 1), bool)}),
+    Point("width 64", _OF_MODELS),
+    Point("width 96", {"head_dim": 96, "value_dim": 96}),
+    Point("width 128", {"head_dim": 128, "value_dim": 128}),
+    Point("a scale", {**_NARROW, "head_dim": 8}, lambda sizes: {"scale": 0.25}),
+    Point("a scale of 0", {**_NARROW, "head_dim": 8}, lambda sizes: {"scale": 0.0}),
+)
+"""Where laws ask how scores are formed."""
+
+_SMALL: Sizes = {"batch": 2, "num_heads": 4, "kv_heads": 2, "n_q": 4, "n_k": 6, "head_dim": 4, "value_dim": 6}
+
+TERMS = (
+    Point("small", _SMALL),
+    Point("a softcap", _SMALL, lambda sizes: {"softcap": 2.0}),
+    Point("a scale", _SMALL, lambda sizes: {"scale": 0.25}),
+    Point("a scale and a softcap", _SMALL, lambda sizes: {"scale": 0.25, "softcap": 2.0}),
+)
+"""Where laws ask how weights follow from scores, and where biases, sinks and masks go."""
+
+CACHES = (Point("a program", {"n_q": 3, "n_k": 5}),)
+"""Where laws ask what caches read. The instrument has its own programs."""
+
+SOFTMAX = (
+    Point("5 keys", {"n_q": 11, "n_k": 5}),
+    Point("33 keys", {"batch": 2, "n_q": 11, "n_k": 33}),
+    Point("300 keys", {"n_q": 11, "n_k": 300}),
+    Point("one key", {"n_q": 11, "n_k": 1}),
+    Point("a mask", {"batch": 3, "n_q": 11, "n_k": 13}, lambda sizes: {"mask": _pattern(sizes)}),
+    Point("a mask of keys", {"batch": 3, "n_q": 11, "n_k": 13}, lambda sizes: {"mask": _padding(sizes)}),
+    Point("fully masked rows", {"batch": 2, "n_q": 11, "n_k": 40}, lambda sizes: {"mask": _starting(sizes)}),
+)
+"""Where laws ask what a softmax gives."""
+
+_WIDTHS: Sizes = {"batch": 2, "num_heads": 2, "head_dim": 3, "model_dim": 6}
+
+TOKENS = (
+    Point("5 tokens", {**_WIDTHS, "seq_len": 5}),
+    Point("2 tokens", {**_WIDTHS, "seq_len": 2}),
+    Point("4 tokens, 4 heads", {"num_heads": 4, "head_dim": 8, "model_dim": 12, "seq_len": 4}),
+    Point("a mask", {**_WIDTHS, "seq_len": 6, "head_dim": 8}, lambda sizes: {"mask": _of_tokens(sizes)}),
+)
+"""Where laws ask what multi-head attention adds up."""
+
+_FEW: Sizes = {"batch": 2, "num_heads": 4, "kv_heads": 2, "head_dim": 5, "value_dim": 3}
+
+GRADIENTS = (
+    Point("3 queries, 4 keys", {"n_q": 3, "n_k": 4, "head_dim": 3, "value_dim": 5}),
+    Point("4 queries, 3 keys", {**_FEW, "n_q": 4, "n_k": 3}),
+    Point("33 queries, 65 keys", {**_NARROW, "n_q": 33, "n_k": 65}),
+    Point("17 tokens of width 64", {"n_q": 17, "n_k": 17, "head_dim": 64, "value_dim": 64}),
+    Point("1 query", {**_FEW, "n_q": 1, "n_k": 6}),
+    Point("70 queries", {**_FEW, "n_q": 70, "n_k": 9}),
+    Point("a mask", {**_FEW, "n_q": 40, "n_k": 40}, lambda sizes: {"mask": _pattern(sizes)}),
+    Point("a causal mask", {**_FEW, "n_q": 9, "n_k": 9}, lambda sizes: {"mask": _triangle(sizes)}),
+    Point("fully masked rows", {**_FEW, "n_q": 9, "n_k": 8}, lambda sizes: {"mask": _starting(sizes)}),
+    Point("causal, fewer queries", {**_FEW, "n_q": 5, "n_k": 8}, lambda sizes: {"causal": True}),
+    Point("causal, more queries", {**_FEW, "n_q": 8, "n_k": 5}, lambda sizes: {"causal": True}),
+    Point("a scale", {**_FEW, "n_q": 5, "n_k": 6}, lambda sizes: {"scale": 0.25}),
+    Point("a window, an offset", {**_FEW, "n_q": 4, "n_k": 12}, lambda sizes: {"window": (3, 1), "offset": 5}),
+    Point("a sink", {**_FEW, "n_q": 5, "n_k": 6}, lambda sizes: {"sink": np.zeros(sizes["num_heads"])}),
+    Point("a bias of −∞", {**_FEW, "n_q": 5, "n_k": 6}, lambda sizes: {"bias": _biases(sizes)}),
+    Point("a bias for all queries", {**_FEW, "n_q": 5, "n_k": 6}, lambda sizes: {"bias": np.zeros((1, sizes["n_k"]))}),
+    Point(
+        "a cotangent of the log-sum-exp",
+        {"num_heads": 4, "kv_heads": 2, "n_q": 5, "n_k": 6},
+        lambda sizes: {"grad_lse": np.ones((sizes["num_heads"], sizes["n_q"]))},
+    ),
+)
+"""Where laws ask where gradients come from."""
+
+
+def _rows(batch: int, heads: int, seq_len: int, width: int, start: int = 0) -> Sizes:
+    """The sizes of a call of rope, and its first position."""
+    return {"batch": batch, "num_heads": heads, "seq_len": seq_len, "head_dim": width, "start_pos": start}
+
+
+def _sections(sizes: Sizes) -> Mapping[str, Any]:
+    """Positions in time, height and width, and how many pairs each rotates."""
+    pairs = sizes["head_dim"] // 2
+    height, width = (pairs + 1) // 3, pairs // 3
+    positions = np.arange(sizes["seq_len"]) % np.array([[64], [5], [3]]) + np.array([[0], [2], [7]])
+    return {"positions": positions, "sections": (pairs - height - width, height, width)}
+
+
+def _packed(sizes: Sizes) -> Any:
+    """The positions of two sequences in one row of tokens."""
+    return np.arange(sizes["seq_len"]) % max(sizes["seq_len"] // 2, 1)
+
+
+def _frequencies(sizes: Sizes) -> Array:
+    """Frequencies 1, 1/3, 1/5 …, the last of them 0."""
+    pairs = np.arange(sizes["head_dim"] // 2)
+    return np.where(pairs < len(pairs) - 1, 1.0 / (2 * pairs + 1), 0.0)
+
+
+def _tables(sizes: Sizes) -> Mapping[str, Any]:
+    """Tables that are no rotations: two channels of a pair have different numbers."""
+    shape = (sizes["seq_len"], sizes["head_dim"])
+    return {"cos": numbers(shape, 1), "sin": numbers(shape, 2)}
+
+
+ROTATIONS = (
+    Point("1 row", _rows(2, 1, 1, 8, 7)),
+    Point("150 rows", _rows(2, 1, 150, 4)),
+    Point("tables of other numbers", _rows(2, 1, 5, 8), _tables),
+    Point("tables as long as wide", _rows(1, 1, 8, 8), _tables),
+    Point("4 rows of width 6", _rows(2, 1, 4, 6)),
+    Point("33 rows", _rows(2, 3, 33, 8, 5)),
+    Point("width 64", _rows(2, 2, 5, 64, 3)),
+    Point("width 96", _rows(1, 1, 3, 96, 1)),
+    Point("width 128", _rows(1, 2, 3, 128, 1000)),
+    Point("far positions", _rows(1, 1, 3, 16, 65536)),
+    Point("10240 rows", _rows(1, 8, 1280, 4)),
+    Point("positions", _rows(2, 2, 10, 16), lambda sizes: {"positions": _packed(sizes)}),
+    Point(
+        "positions of each sequence",
+        {"batch": 2, "seq_len": 10, "head_dim": 16, "start_pos": 0},
+        lambda sizes: {"positions": _packed(sizes) + np.array([[0], [7]])},
+    ),
+    Point("a part of the channels", _rows(2, 2, 5, 16, 2), lambda sizes: {"rotary_dim": 8}),
+    Point("10240 rows, a part of the channels", _rows(1, 8, 1280, 4, 2), lambda sizes: {"rotary_dim": 2}),
+    Point("frequencies", _rows(2, 2, 5, 8, 2), lambda sizes: {"inv_freq": _frequencies(sizes)}),
+    Point("an attention factor", _rows(2, 2, 5, 8, 2), lambda sizes: {"attention_factor": 1.25}),
+    Point("sections", _rows(2, 2, 10, 16), _sections),
+)
+"""Where laws ask how rows are rotated."""
+
+TABLES = (
+    Point("small", {"seq_len": 5, "head_dim": 8, "embed_dim": 8, "start_pos": 0, "n_q": 3, "n_k": 3, "num_heads": 4}),
+    Point("wide", {"seq_len": 9, "head_dim": 64, "embed_dim": 64, "start_pos": 7, "n_q": 5, "n_k": 9, "num_heads": 12}),
+    Point("long", {"seq_len": 300, "head_dim": 6, "embed_dim": 6, "start_pos": 3, "n_q": 9, "n_k": 5, "num_heads": 6}),
+    Point("far positions", {"seq_len": 3, "head_dim": 16, "embed_dim": 16, "start_pos": 65536, "n_q": 64, "n_k": 64}),
+    Point("many rows", {"n_q": 300, "n_k": 260, "head_dim": 128, "num_heads": 1}),
+    Point("an offset", {"n_q": 3, "n_k": 9, "num_heads": 4}, lambda sizes: {"offset": 6}),
+)
+"""Where laws ask what the entries of tables and masks are that follow from sizes alone."""

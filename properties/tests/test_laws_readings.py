@@ -1,0 +1,101 @@
+"""The readings of the instruments are laws: at fixed cases, whatever the seed and the number of test
+inputs.
+"""
+
+import numpy as np
+import pytest
+
+from properties import Implementation
+from properties.bugs.reference import REFERENCE
+from properties.contract.features import FEATURES
+from properties.contract.operations import OPERATIONS
+from properties.laws import FAMILIES
+from properties.strategies.cases import Cases, UnsupportedError
+from properties.strategies.domains import DOMAINS
+from properties.verifier.plan import is_quick
+from properties.verifier.verify import examine
+
+SDPA, GQA, ATTENTION = "scaled_dot_product_attention", "grouped_query_attention", "attention"
+READINGS = {law.id: law for law in FAMILIES["readings"]}
+
+
+def outcomes(operation, function, number=8, seed=0, **promises):
+    """The outcomes of the readings of one operation, by the names of the laws."""
+    implementation = Implementation("mine", {operation: function}, **{"features": FEATURES, **promises})
+    laws = [law for law in READINGS.values() if law.operation == operation]
+    return {outcome.law: outcome for outcome in examine(laws, implementation, number, seed)}
+
+
+def late(change):
+    """Grouped-query attention with a mistake from 1024 keys on."""
+
+    def attention(q, k, v, mask=None):
+        if k.shape[-2] >= 1024:
+            q, k, v = change(q, k, v)
+        return REFERENCE[GQA](q, k, v, mask)
+
+    return attention
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda q, k, v: (q, k[:1] + 0 * k, v[:1] + 0 * v), "Batch 1 of 2 reads the values of batch 0."),
+        (lambda q, k, v: (q, k[..., :-1, :], v[..., :-1, :]), "Every query misses the last visible key."),
+        (lambda q, k, v: (q, k[..., :512, :], v[..., :512, :]), "Every query misses the last 528 visible keys."),
+    ],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_mistake_at_an_operating_point_is_seen_with_every_seed(change, sentence, seed):
+    found = outcomes(GQA, late(change), seed=seed)["each query reads what it should"]
+    assert found.status == "violated"
+    assert found.violation.summary == sentence
+
+
+def test_the_number_of_fixed_cases_does_not_depend_on_the_seed_nor_on_the_number_of_inputs():
+    found = [outcomes("rope", REFERENCE["rope"], number, seed) for number, seed in ((1, 0), (50, 0), (8, 3))]
+    numbers = {each["each pair rotates by its angle"].examples for each in found}
+    cases = Cases(OPERATIONS["rope"], DOMAINS["rope"]["operating points"], Implementation("mine", REFERENCE))
+    assert len(numbers) == 1
+    assert len(cases.fixed) < min(numbers)  # the adapter declares no options
+
+
+def test_points_that_are_not_taken_are_left_out_and_named():
+    found = outcomes(SDPA, REFERENCE[SDPA], supports={"n_k": lambda size: size < 1000})
+    outcome = found["each query reads what it should"]
+    assert outcome.status == "held"
+    assert outcome.undrawn == (
+        "operating points: mine does not take: 1 query, 1040 keys, 8 queries, 1040 keys, 1 query, 2048 keys.",
+    )
+
+
+def test_a_domain_of_points_that_are_not_taken_has_no_case():
+    implementation = Implementation("mine", REFERENCE, supports={"head_dim": lambda size: size > 1000})
+    with pytest.raises(UnsupportedError, match=r"^mine does not take: width 4, width 6"):
+        Cases(OPERATIONS[SDPA], DOMAINS[SDPA]["operating widths"], implementation)
+
+
+def test_the_seeds_of_fixed_cases_count_the_points():
+    cases = Cases(OPERATIONS[SDPA], DOMAINS[SDPA]["operating points"], Implementation("mine", REFERENCE))
+    first, again = cases.draw(0), cases.draw(len(cases.fixed))
+    assert all(np.array_equal(one, other) for one, other in zip(first, again, strict=True) if one is not None)
+    assert not any(array.any() for array in first if array is not None)
+
+
+@pytest.mark.parametrize("law", READINGS)
+def test_a_reading_is_quick_and_passes_on_the_reference(law):
+    assert is_quick(READINGS[law])
+    operation = READINGS[law].operation
+    promises = {"caches": ()} if operation == "decode" else {}
+    assert outcomes(operation, REFERENCE[operation], **promises)[READINGS[law].name].status == "held"
+
+
+def test_an_implementation_of_few_shapes_is_exempt():
+    found = outcomes(SDPA, REFERENCE[SDPA], supports="at most 4 shapes")
+    assert {outcome.reason for outcome in found.values()} == {"It takes at most 4 shapes, which other laws need."}
+
+
+def test_errors_like_roundings_are_told_by_their_size():
+    rounded = lambda *arguments: REFERENCE[SDPA](*arguments).astype(np.float32).astype(float)  # noqa: E731
+    found = outcomes(SDPA, rounded)["each query reads what it should"]
+    assert found.violation.summary.endswith("of the largest, as by roundings.")
