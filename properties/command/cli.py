@@ -110,11 +110,13 @@ def parser_of_command() -> Parser:
         description="Check kernels for attention and positional encodings against laws, and name the cause of each "
         "failure. A law is a property that every correct kernel has. An adapter is a Python file that tells attnspec "
         "how to call your kernels. "
-        "`attnspec new FILE.py` writes an adapter to fill in; `attnspec verify FILE.py` checks it.",
+        "`attnspec inspect FILE.py` measures what your kernels compute, and writes their adapter. "
+        "`attnspec verify FILE.py` checks an adapter. `attnspec new FILE.py` writes one to fill in.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
+    inspecting.add_to(commands)
     verify = commands.add_parser(
         "verify",
         help="check your kernels against the laws",
@@ -146,7 +148,6 @@ def parser_of_command() -> Parser:
     compare.add_argument("after", metavar="AFTER", type=Path, help="the later report")
     compare.set_defaults(run=_compare)
 
-    inspecting.add_to(commands)
     new.add_to(commands)
     gate.add_to(commands)
     campaign.add_to(commands)

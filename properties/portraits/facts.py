@@ -13,7 +13,7 @@ from properties.contract.conversion import UngivenError
 from properties.contract.results import BrokenError
 from properties.contract.support import OutsideError
 from properties.inspection.bits import Bits, bits
-from properties.inspection.forms import Form, reasons
+from properties.inspection.forms import Form, Refusal, reasons
 from properties.inspection.micrometer import Micrometer
 from properties.inspection.probe import Probe, SpentError
 from properties.inspection.shapes import shape_of
@@ -50,8 +50,21 @@ def facts_of_form(form: Form) -> Iterator[Fact]:
         yield Fact("options", ", ".join(form.features))
     for clause in form.assumed:
         yield Fact("assumed", clause)
-    for clause in reasons(form.refusals):
+    for clause in reasons(_first_of_each_size(form.refusals)):
         yield Fact("not taken", clause)
+
+
+def _first_of_each_size(refusals: Sequence[Refusal]) -> Iterator[Refusal]:
+    """Yield one refusal for all values of a size, with the reason of the first."""
+    values: dict[str, list[str]] = {}
+    errors: dict[str, str] = {}
+    for refusal in refusals:
+        size, is_equal, value = refusal.what.rpartition(" = ")
+        name = size + is_equal or value
+        values.setdefault(name, []).append(value)
+        errors.setdefault(name, refusal.error)
+    for name, error in errors.items():
+        yield Refusal(f"{name}{', '.join(values[name])}" if name.endswith(" = ") else name, error)
 
 
 def facts_of_bits(probe: Probe, arguments: Sequence[Any]) -> tuple[Fact, ...]:

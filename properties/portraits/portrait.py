@@ -235,11 +235,11 @@ def _of_undeclared(
     others = sorted((kind for kind in calls.raised if not issubclass(kind, made.refuses)), key=str)
     implementation = following(replace(made, refuses=(*made.refuses, *others)), values)
     if empty := tuple(wrong_empty_sizes(implementation, operation, calls)):
-        refusals = (Refusal(f"{name} 0", "The results differ from those of the definition.") for name in empty)
+        refusals = (Refusal(f"{name} = 0", "The results differ from those of the definition.") for name in empty)
         form = replace(form, words=(*form.words, "positive sizes"), refusals=(*form.refusals, *refusals))
         positive = {**implementation.support.sizes, **read_support("positive sizes").sizes}
         implementation = replace(implementation, supports=replace(implementation.support, sizes=positive))
-    return _portrait(implementation, operation, form, findings, calls, work, known)
+    return _portrait(implementation, form, findings, calls, work, known)
 
 
 def _best(
@@ -272,7 +272,7 @@ def _of_declared(
     """
     called, calls = replace(adapter, operations={operation.name: adapter.operations[operation.name]}), work.calls()
     findings = infer(replace(called, conventions=replace(DEFAULT)), operation, known, calls)
-    portrait = _portrait(called, operation, None, findings, calls, work, known)
+    portrait = _portrait(called, None, findings, calls, work, known)
     declared = called.resolved_conventions
     others = tuple(
         f"The adapter declares {name}={getattr(declared, name)!r}, but the results show {name}={value!r}: "
@@ -285,16 +285,16 @@ def _of_declared(
 
 def _portrait(
     implementation: Implementation,
-    operation: Operation,
     form: Form | None,
     findings: tuple[Finding, ...],
     calls: Calls,
     work: _Work,
     known: Mapping[str, Any],
 ) -> OperationPortrait:
-    """The portrait of an operation, read as its declarations say. Earlier operations have shown the
-    known conventions.
+    """The portrait of the only operation of an implementation, read as its declarations say. Earlier
+    operations have shown the known conventions.
     """
+    (operation,) = (OPERATIONS[name] for name in implementation.operations)
     unexplained = tuple(_unexplained_call(finding) for finding in findings if not finding.values)
     asked = Calls(calls.left)
     at_sizes = tuple(read_at(implementation, operation, sizes, asked, work.until) for sizes in work.shapes)

@@ -233,8 +233,8 @@ def _only_adapter(module: Any, name: str) -> str:
     if not found and not any(callable(getattr(module, operation, None)) for operation in OPERATIONS):
         raise AdapterError(
             f"{name} has no adapter: no properties.Implementation, no mapping from operations to functions, and no "
-            "function of an operation's name. `attnspec operations` lists them, and `attnspec new FILE` writes "
-            "an adapter to fill in."
+            "function of an operation's name. `attnspec operations` lists the operations. `attnspec inspect "
+            "FILE.py:FUNCTION --operation NAME` writes the adapter of a function with another name."
         )
     return found[0] if found else ""
 

@@ -62,8 +62,8 @@ def test_a_module_is_its_only_implementation_under_any_name_or_its_only_mapping_
         (
             "none.py",
             "none has no adapter: no properties.Implementation, no mapping from operations to functions, and no "
-            "function of an operation's name. `attnspec operations` lists them, and `attnspec new FILE` writes "
-            "an adapter to fill in.",
+            "function of an operation's name. `attnspec operations` lists the operations. `attnspec inspect "
+            "FILE.py:FUNCTION --operation NAME` writes the adapter of a function with another name.",
         ),
         ("none.py:adapter", "none has no attribute 'adapter'. It has no adapter of another name."),
         ("absent.py", "absent.py does not exist. Give a .py file or an importable module."),

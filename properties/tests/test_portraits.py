@@ -263,3 +263,20 @@ def test_bad_input_is_refused_in_a_sentence(tmp_path: Path) -> None:
         assert found.returncode == 2, found.stdout
         assert message in found.stderr
         assert "Traceback" not in found.stderr
+
+
+def _of_width_64(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    """Attention that takes vectors of width 64 only."""
+    if q.shape[-1] != 64:
+        raise ValueError(f"width {q.shape[-1]} is not 64")
+    attend: Callable[..., Any] = REFERENCE["scaled_dot_product_attention"]
+    return attend(q, k, v, mask)
+
+
+def test_widths_that_fail_share_a_line() -> None:
+    """The reason is that of the first width."""
+    (portrait,) = inspect({"scaled_dot_product_attention": _of_width_64}).operations
+    said = [fact.says for fact in portrait.facts if fact.subject == "not taken" and "width" in fact.says]
+    assert said[0].startswith("head_dim = value_dim = 1, 3, 128, ")
+    assert said[0].endswith(": ValueError: width 1 is not 64")
+    assert len(said) <= 2  # the other line has a head_dim that is not the value_dim
