@@ -18,7 +18,7 @@ from research.stamp import ROOT
 
 __all__ = ["COLUMNS", "PAGES", "Run", "printed", "runs", "steady"]
 
-PAGES = ("README.md", "docs/guide/verdicts.md")
+PAGES = ("README.md", "docs/guide/portraits.md", "docs/guide/verdicts.md")
 """The pages that show runs."""
 
 COLUMNS = "100"

@@ -70,7 +70,7 @@ def form_of(function: Callable[..., Any], operation: str, until: float = inf, ca
         for find in _STAGES:
             find(trials)
     except SpentError:
-        trials.assumed.append(f"The rest works: the search ended after {trials.calls} calls.")
+        trials.assumed.append(f"everything else, since the search ended after {trials.calls} calls")
     return trials.form
 
 

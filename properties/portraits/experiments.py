@@ -93,6 +93,7 @@ _OPTIONAL = ("attention", "attention_vjp", "attention_jvp")
 _ODD = {"head_dim": 5}
 _WIDE = {"head_dim": 64}
 _SQUARE = {"n_q": 6, "n_k": 6}
+_MORE_QUERIES = {"n_q": 5, "n_k": 3}
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment("rope_pairing", lambda sizes: {"start_pos": 1}, _WIDE, operations=("rope", "rope_vjp", "rope_tables")),
@@ -119,12 +120,15 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment("dead_gradients", _tokens_masked),
     Experiment("causal", lambda sizes: {"causal": True}),
     Experiment("causal", operations=("causal_attention", "causal_mask")),
-    Experiment("dead_rows", sizes={"n_q": 5, "n_k": 3}, operations=("causal_attention",)),
+    Experiment("dead_rows", sizes=_MORE_QUERIES, operations=("causal_attention",)),
+    Experiment("dead_rows", lambda sizes: {"causal": True}, _MORE_QUERIES, operations=_OPTIONAL),
     Experiment("alibi_reference", lambda sizes: {"num_heads": 2, "n_q": 3, "n_k": 3}),
     Experiment("causal", lambda sizes: {"num_heads": 2, "n_q": 3, "n_k": 5}, operations=("alibi_bias",)),
     Experiment("alibi_slopes", lambda sizes: {"num_heads": 3}),
     Experiment("window", lambda sizes: {"causal": True, "window": (2, None)}, _SQUARE),
     Experiment("window", lambda sizes: {"window": (2, 1)}, _SQUARE, operations=_OPTIONAL),
+    Experiment("causal", lambda sizes: {"window": (1, 1)}, operations=_OPTIONAL),
+    Experiment("dead_rows", lambda sizes: {"window": (1, 1)}, _MORE_QUERIES, operations=_OPTIONAL),
     Experiment("softcap_order", lambda sizes: {"softcap": 1.0, "bias": _bias(sizes), "mask": _mask(sizes)}, {"n_k": 6}),
     Experiment("softcap_order", lambda sizes: {"softcap": 1.0, "bias": _bias(sizes)}),
     Experiment("window", lambda sizes: {"steps": "append 6; attend 3", "window": 2}, {"n_q": 3, "n_k": 6}),

@@ -99,5 +99,5 @@ def meaning(convention: str, value: Any) -> str:
     if convention == "rope_base":
         return f"pair i of head_dim/2 has the frequency rope_scale · {value:g}^(−2i/head_dim)"
     if convention == "rope_scale":
-        return f"pair 0 rotates by {value:g} radians per position"
+        return f"pair 0 rotates by {value:g} rad per position"
     return MEANINGS[convention][value]

@@ -153,6 +153,15 @@ def test_a_kernel_without_grouped_heads_is_read() -> None:
     assert portrait.conventions["window"] == "count"
 
 
+@pytest.mark.parametrize("takes", [{"window"}, {"causal"}])
+def test_fully_masked_rows_are_seen_without_a_mask(takes: set[str]) -> None:
+    """A window, or the causal mask from the bottom right, leaves queries without a key."""
+    conventions = Conventions(causal="bottom_right", dead_rows="nan")
+    made = oracle_with(OPERATIONS["attention"], conventions, "float32")
+    (portrait,) = inspect(replace(made, features=tuple(takes))).operations
+    assert (portrait.conventions["causal"], portrait.conventions["dead_rows"]) == ("bottom_right", "nan")
+
+
 def test_a_portrait_without_any_reading_says_so() -> None:
     """A kernel for a single length of 5 takes no call that attnspec plans."""
     of_length_5 = {"n_q": lambda size: size == 5, "n_k": lambda size: size == 5}

@@ -14,8 +14,10 @@ import oracles.error_analysis.ball_attention
 from oracles.error_analysis.roundings import terms
 from oracles.tests.simulated.single_roundings import CASES, without, worst
 from properties.command.cli import main
+from properties.inspection.signatures import NAMES
 from properties.tests.test_readme import without_numbers
 from research import table_of_roundings
+from research.printed_runs import steady
 
 ROOT = Path(__file__).parents[2]
 GUIDE = sorted((ROOT / "docs/guide").glob("*.md"))
@@ -71,7 +73,7 @@ def test_the_code_of_a_section_runs_and_prints_what_it_shows(section, tmp_path, 
             for command in re.findall(r"^\$ (.*)$", block.text.replace("\\\n", ""), re.MULTILINE):
                 printed = run(command, block.exits, capsys)
         elif block.language == "text":
-            assert without_numbers(printed) == without_numbers(block.text)
+            assert without_numbers(steady(printed)) == without_numbers(steady(block.text))
     for name in set(sys.modules) - before:
         if (tmp_path / f"{name}.py").exists():
             del sys.modules[name]
@@ -79,6 +81,10 @@ def test_the_code_of_a_section_runs_and_prints_what_it_shows(section, tmp_path, 
 
 def run(command, status, capsys):
     words = [a or b for a, b in re.findall(r'"(.*?)"|(\S+)', command)]
+    if words[:2] == ["attnspec", "inspect"]:  # it forks
+        process = subprocess.run([sys.executable, "-m", *words], check=False, capture_output=True, text=True)
+        assert process.returncode == status, process.stdout + process.stderr
+        return process.stdout
     if words[0] == "attnspec":
         assert main(words[1:]) == status
         return capsys.readouterr().out
@@ -89,6 +95,12 @@ def test_every_section_with_code_is_found():
     assert sum(len(re.findall(r"^```\w", page.read_text("utf-8"), re.MULTILINE)) for page in GUIDE) == sum(
         len(section.values[0]) for section in SECTIONS
     )
+
+
+def test_the_guide_lists_the_names_of_parameters_that_portraits_know():
+    text = (ROOT / "docs/guide/portraits.md").read_text("utf-8").partition("names of parameters |")[2]
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE)
+    assert {name: tuple(re.findall(r"\w+", listed)) for name, listed in rows} == NAMES
 
 
 @pytest.mark.parametrize("name", CASES)
