@@ -9,6 +9,7 @@ import numpy as np
 
 from properties.contract.caller import Caller
 from properties.contract.operations import OPERATIONS
+from properties.contract.results import Call
 from properties.inspection.array import Array
 from properties.inspection.shapes import Shape
 
@@ -41,13 +42,15 @@ def joined(readings: Sequence[Reading], join: Callable[[Sequence[Array]], Array]
 class Probe:
     """The caller's own operation, for at most `calls` calls until a reading of time.monotonic.
 
-    `records` are the records that instruments made, each with the shape of its calls.
+    `records` are the records that instruments made, each with the shape of its calls. `made` are the
+    calls.
     """
 
     def __init__(self, caller: Caller, calls: int, until: float = inf) -> None:
         self.caller, self.calls, self.until = caller, calls, until
         self.operation = OPERATIONS[caller.operation]
         self.records: list[tuple[Shape, Any]] = []
+        self.made: list[Call] = []
 
     def kept(self, shape: Shape, record: _Record) -> _Record:
         """Add the record of an instrument to `records`, and return it."""
@@ -76,6 +79,7 @@ class Probe:
         self.calls -= 1
         self.caller.begin()
         results = self.caller.watch(self.operation.name, shape.call(self.operation, **arrays)).results
+        self.made += self.caller.calls
         return {one.name: Reading(one.value, one.budget.mid, one.excess > 1) for one in results}
 
     def weights(self, shape: Shape, labels: Sequence[Array], **arrays: Array) -> Reading:

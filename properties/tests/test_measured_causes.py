@@ -151,6 +151,7 @@ def test_nothing_is_measured_after_the_time_limit_or_without_smaller_inputs():
     assert diagnosis.diagnosed(kernel, law, violation).measured
 
 
+@pytest.mark.usefixtures("unsearched")
 def test_all_views_show_the_measurements():
     report = verify(KERNELS["padded_width"](True), laws=[AGREEMENT[SDPA]], max_examples=30)
     (cause,) = report.causes
