@@ -329,6 +329,8 @@ def _unsubtracted(each: Sum) -> int | None:
     if not each.level:
         return 0 if _holds(each.row, each.length) else None
     low, high = ((end - each.length) / np.expm1(each.level) for end in each.row)
+    if not np.isfinite(low):
+        return None
     first = int(np.ceil(low))
     return first if first <= high < first + 1 and 0 <= first <= each.length else None
 
