@@ -17,8 +17,8 @@ from properties.command.cli import main
 from properties.laws import find
 from properties.verifier import earlier_calls
 from properties.verifier.call_record import CallRecord, RecordedCall
-from properties.verifier.earlier_calls import InconclusiveError, reproduced
-from properties.verifier.report import Violation
+from properties.verifier.earlier_calls import InconclusiveError, merged, reproduced
+from properties.verifier.report import Cause, Diagnosis, Violation
 from properties.verifier.verify import examine
 
 KERNELS = """
@@ -208,6 +208,35 @@ def test_a_sequence_that_is_not_the_shortest_yet_is_printed_at_the_limit(monkeyp
     monkeypatch.setattr(earlier_calls, "_MOST_PROCESSES", 8)
     found, replays = searched(lambda one: len(one.earlier_calls) > 5)
     assert (len(found.earlier_calls) > 5, replays) == (True, 7)
+
+
+def named(name):
+    return Diagnosis(name, 0.0, "It is wrong.", "", "Mend it.", 1.0)
+
+
+def test_a_bug_without_memory_is_no_cause_of_a_result_that_needs_earlier_calls():
+    both = replace(VIOLATION, diagnosis=(named("rope-half-split-pairs"), named("rope-cache-ignores-offset")))
+    (found, _) = searched(lambda one: one.earlier_calls, violation=both)
+    assert [each.id for each in found.diagnosis] == ["rope-cache-ignores-offset"]
+    assert searched(lambda one: True, violation=both)[0].diagnosis == both.diagnosis
+
+
+def cause(law, *diagnosis, operation="rope", **changes):
+    example = replace(VIOLATION, law=law, operation=operation, diagnosis=diagnosis, **changes)
+    return Cause("mine", (f"{law}[{operation}]",), example)
+
+
+def test_causes_that_need_earlier_calls_are_one():
+    needs = {"on_earlier_calls": "It needs a call.", "earlier_calls": (call(9),)}
+    alone, about = cause("agrees"), cause(EARLIER)
+    lost, found = cause("chunks", on_earlier_calls="Not reproduced."), cause("agrees", named("a-bug"), **needs)
+    other = cause("agrees", operation="sdpa", **needs)
+    (one, *rest) = merged([about, lost, found, other])
+    assert (one.example, rest) == (found.example, [other])
+    assert one.laws == (*found.laws, *about.laws, *lost.laws)
+    assert merged([alone, found]) == (alone, found)
+    assert merged([about, alone]) == (about, alone)
+    assert find(EARLIER)
 
 
 def test_a_replay_without_a_verdict_changes_nothing():
