@@ -201,6 +201,11 @@ def test_numbers_are_flushed_only_if_some_may_be_subnormal(largest, is_possible)
     assert _may_flush(call, softmax) == is_possible
 
 
+def test_a_rotation_of_ordinary_numbers_flushes_nothing():
+    call = Call("rope", (np.ones((2, 4)), 1), "contiguous", ())
+    assert not _may_flush(call, Implementation("rope", {"rope": REFERENCE["rope"]}, "float32"))
+
+
 # -- A passing implementation ----------------------------------------------------------------------
 
 

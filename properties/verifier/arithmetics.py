@@ -322,9 +322,10 @@ def _may_flush(call: Call, implementation: Implementation) -> bool:
     """
     arithmetic, operation = implementation.resolved_arithmetic, OPERATIONS[call.operation]
     declared = OtherArithmetic("declared", "", arithmetic)
-    given = {name: np.abs(x) for name, x in operation.named(call.arguments).items() if name in operation.arrays}
+    named = operation.named(call.arguments)
+    given = {name: np.abs(x) for name in operation.arrays if (x := named.get(name)) is not None}
     results = (np.abs(enclosure.mid) for enclosure in declared.expected(call, implementation))
-    least = min(float(x.min(where=x > 0, initial=np.inf)) for x in (*given.values(), *results) if x is not None)
+    least = min(float(x.min(where=x > 0, initial=np.inf)) for x in (*given.values(), *results))
     if "scores" in given:
         spread = 2 * float(given["scores"].max(where=np.isfinite(given["scores"]), initial=0.0))
     elif {"q", "k"} <= given.keys():
