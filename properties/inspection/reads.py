@@ -129,15 +129,21 @@ def _in_part(labels: Sequence[Array], reading: Reading) -> Array:
     """For each row and each label of several keys whether the row reads a part of it, or should.
 
     The visible keys of a row have equal weights, so a label that is read wholly weighs as much per
-    key as the heaviest label of its row.
+    key as the heaviest label of its row. This label itself may be read in part, if a row reads no
+    single key: then its first label counts as read in part, unless the row is nearly right.
     """
     numbers = np.array([len(keys) for keys in labels])
+    least = LEAST_SHARE * np.abs(reading.expected).max(1, keepdims=True)
+    is_unlike = (np.abs(reading.measured - reading.expected) > least).any(1, keepdims=True)
 
     def of(weights: Array) -> Array:
         each = np.abs(weights) / numbers
         with np.errstate(all="ignore"):
             share = each / each.max(1, keepdims=True)
-        return np.asarray((share > LEAST_SHARE) & (share < 1 - LEAST_SHARE))
+        is_read = share > LEAST_SHARE
+        no_single = ~(is_read & (numbers == 1)).any(1, keepdims=True)
+        first = is_read & (np.cumsum(is_read, 1) == 1)
+        return np.asarray((is_read & (share < 1 - LEAST_SHARE)) | (first & no_single & is_unlike))
 
     return (of(reading.measured) | of(reading.expected)) & (numbers > 1)
 
