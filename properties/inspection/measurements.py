@@ -21,6 +21,7 @@ from properties.inspection.caches import caches, sentences_of_caches
 from properties.inspection.curve import curve
 from properties.inspection.curve_sentences import sentences_of_curve
 from properties.inspection.gradients import gradients
+from properties.inspection.head_numbers import sentences_of_head_numbers
 from properties.inspection.influence import influence, sentences_of_influence
 from properties.inspection.micrometer import (
     micrometer,
@@ -93,6 +94,7 @@ _OF_MANY_CALLS: tuple[Instrument, ...] = (_influence, _micrometer, _equal_scores
 
 _HEADS = {"num_heads": 4, "kv_heads": 2}
 _OF_ATTENTION: _Measurements = (
+    (sentences_of_head_numbers, {}),
     (_equal_scores, {}),
     (_terms, {}),
     (_terms, {"batch": 2, **_HEADS, "n_q": 4, "n_k": 5}),

@@ -9,7 +9,7 @@ import numpy as np
 
 from properties.contract.caller import Caller
 from properties.contract.operations import OPERATIONS
-from properties.contract.results import Call
+from properties.contract.results import Call, Result
 from properties.inspection.array import Array
 from properties.inspection.shapes import Shape
 
@@ -74,13 +74,20 @@ class Probe:
         Raises BrokenError where the implementation raises or returns something else, OutsideError
         where it does not take the call, and SpentError where no call is left.
         """
+        results = self._results(shape, arrays)
+        self.made += self.caller.calls
+        return {one.name: Reading(one.value, one.budget.mid, one.excess > 1) for one in results}
+
+    def returned(self, shape: Shape, **arrays: Any) -> dict[str, Array]:
+        """What one call returns by name, of a call that the oracle may refuse. Raises as `results`."""
+        return {one.name: one.value for one in self._results(shape, arrays)}
+
+    def _results(self, shape: Shape, arrays: dict[str, Any]) -> Sequence[Result]:
         if not self.calls or time.monotonic() >= self.until:
             raise SpentError
         self.calls -= 1
         self.caller.begin()
-        results = self.caller.watch(self.operation.name, shape.call(self.operation, **arrays)).results
-        self.made += self.caller.calls
-        return {one.name: Reading(one.value, one.budget.mid, one.excess > 1) for one in results}
+        return self.caller.watch(self.operation.name, shape.call(self.operation, **arrays)).results
 
     def weights(self, shape: Shape, labels: Sequence[Array], **arrays: Array) -> Reading:
         """The weight that each row of the output gives to each label, a set of rows of v.
