@@ -4,7 +4,6 @@ code and pass on the right one.
 
 import json
 import os
-import runpy
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,6 +14,7 @@ import pytest
 
 from properties.command.cli import main
 from properties.laws import find
+from properties.tests.thread_kernels import STATEFUL
 from properties.verifier import earlier_calls
 from properties.verifier.call_record import CallRecord, RecordedCall
 from properties.verifier.earlier_calls import InconclusiveError, merged, reproduced
@@ -22,58 +22,10 @@ from properties.verifier.report import Cause, Diagnosis, Violation
 from properties.verifier.verify import examine
 
 KERNELS = """
-import numpy as np
-
-from properties import Implementation
-from properties.bugs.reference import REFERENCE
+from properties.tests.thread_kernels import STATEFUL
 
 RIGHT = False
-SDPA = "scaled_dot_product_attention"
-
-
-def read(mask, shape):
-    # the buffer of the mask in a shape; False beyond its end
-    numbers = np.zeros(int(np.prod(shape)), bool)
-    numbers[: mask.size] = mask.ravel()[: numbers.size]
-    return numbers.reshape(shape)
-
-
-def programs_without_the_mask_s_shape():
-    programs = {}
-
-    def attention(q, k, v, mask=None):
-        shape = None if mask is None else mask.shape
-        key = q.shape, k.shape, v.shape, mask is not None, shape if RIGHT else None
-        compiled = programs.setdefault(key, shape)
-        return REFERENCE[SDPA](q, k, v, None if mask is None else read(mask, compiled))
-
-    return Implementation("masks", {SDPA: attention})
-
-
-def programs_without_the_position():
-    programs = {}
-
-    def rope(x, start_pos=0):
-        key = x.shape, start_pos > 0 if RIGHT or x.shape[-2] != 1 else None
-        adds_position = programs.setdefault(key, start_pos > 0)
-        return REFERENCE["rope"](x, start_pos if adds_position else 0)
-
-    return Implementation("positions", {"rope": rope})
-
-
-def graphs_with_the_captured_pages():
-    graphs, pages = {}, []
-
-    def attention(q, k, v, mask=None):
-        pages.append((k.copy(), v.copy()))
-        captured = graphs.setdefault((q.shape, k.shape, v.shape), len(pages) - 1)
-        return REFERENCE[SDPA](q, *pages[len(pages) - 1 if RIGHT else captured])
-
-    return Implementation("pages", {SDPA: attention}, supports="no masks")
-
-
-MAKERS = [programs_without_the_mask_s_shape, programs_without_the_position, graphs_with_the_captured_pages]
-ALL = [make() for make in MAKERS]
+ALL = [make(not RIGHT) for make in STATEFUL.values()]
 """
 EARLIER = "a call does not depend on earlier calls"
 AGREEMENT = "attention is within its error limit", "rope is within its error limit"
@@ -119,12 +71,10 @@ def test_scripts_and_written_tests_fail_on_the_faulty_code_and_pass_on_the_right
 
 
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("place", range(3))
-def test_the_laws_see_what_programs_are_keyed_by(folder, place, seed):
+@pytest.mark.parametrize("thread", STATEFUL)
+def test_the_laws_see_what_programs_are_keyed_by(thread, seed):
     for right in (False, True):
-        kernels = runpy.run_path("programs.py")
-        kernels["MAKERS"][place].__globals__["RIGHT"] = right
-        implementation = kernels["MAKERS"][place]()
+        implementation = STATEFUL[thread](not right)
         operation = next(iter(implementation.operations))
         laws = [find(f"{name}[{operation}]")[0] for name in (AGREEMENT[operation == "rope"], EARLIER)]
         statuses = {outcome.status for outcome in examine(laws, implementation, 60, seed)}
