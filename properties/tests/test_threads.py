@@ -55,7 +55,9 @@ wrong only after earlier calls.
 
 SAID = {
     **{name: words for name, (_, words) in MEASURED.items() if name not in ("t08", "t12", "t19", "t32", "t37")},
+    "t01": "give weight 0 to every key",
     "t02": "attention-missing-right-side-is-the-number-of-keys",
+    "t04": "not written: equal calls give other results",
     "t05": "vjp-queries-from-the-first-channels",
     "t15": "reads every masked key",
     "t17": "sdpa-width-padded-by-the-next-row",
@@ -87,7 +89,8 @@ def test_every_thread_is_tested():
 @pytest.mark.thorough
 @pytest.mark.parametrize("thread", SAID)
 def test_a_verdict_says_what_is_wrong(thread):
-    (cause,) = verify(THREADS[thread](True), max_examples=60).causes
+    cause, *others = verify(THREADS[thread](True), max_examples=60).causes
+    assert not any(other.searched for other in others)  # sizes that the adapter excludes have a cause of their own
     likely = [f"{each.id}: {each.mechanism}" for each in cause.diagnosis if not each.hint]
     assert SAID[thread] in "\n".join([*likely, *cause.example.measured])
     assert not any("attnspec failed" in note for note in cause.example.notes)

@@ -68,8 +68,10 @@ def heads_of_a_warp(wrong: bool) -> Implementation:
     partners from the head before.
     """
 
-    def rope(x: Any, start_pos: int = 0, *, rotary_dim: Any = None, attention_factor: Any = None) -> Any:
+    def rope(x: Any, start_pos: int = 0, *, rotary_dim: Any = None) -> Any:
         width = x.shape[-1] if rotary_dim is None else rotary_dim
+        if x.shape[-1] % 2 or width % 2:
+            raise ValueError(f"The widths {x.shape[-1]} and {width} should be even.")
         first, second = x[..., : width // 2], x[..., width // 2 : width]
         angles = np.arange(start_pos, start_pos + x.shape[-2])[:, None] * 1e4 ** (
             -np.arange(0, width, 2) / max(width, 1)
