@@ -253,7 +253,9 @@ def _stopping_products(probe: Probe, shape: Shape) -> tuple[str, ...]:
         return ()
 
     def quotients(first: float) -> tuple[Array, bool]:
-        """The weights of the second and third key by that of the first, and whether a result is wrong."""
+        """The weights of the second and third key divided by the first key's, and whether a result is
+        wrong.
+        """
         q, k = (three.zeros(probe.operation, name) for name in "qk")
         q[...], k[..., :3, 0], k[..., 1, 1:], k[..., 2, 1] = np.sign(probe.scale(three)), first, 1.0, 2.0
         rows = np.arange(int(np.prod(three.rows(probe.operation, "v")))).reshape(-1, three.sizes["n_k"])
@@ -282,8 +284,8 @@ def sentences_of_micrometer(found: Micrometer) -> tuple[str, ...]:
 
 
 def sentences_of_equal_scores(sums: Sequence[Sum]) -> tuple[str, ...]:
-    """The sentences about sums that a mistake in the keys that are read cannot be the reason of; () if
-    there are none.
+    """The sentences about sums that stop or lack the maximum, which other visible keys cannot explain; ()
+    without such sums.
     """
     return tuple(filter(None, (_stopping_rows(sums) or _without_the_maximum(sums), _stopping_values(sums))))
 
@@ -315,7 +317,9 @@ def _stopping_rows(sums: Sequence[Sum]) -> str:
 
 
 def _without_the_maximum(sums: Sequence[Sum]) -> str:
-    """The sentence about scores whose maximum is not subtracted; "" if another sum is wrong, or none."""
+    """The sentence about scores whose maximum is not subtracted; "" if another sum is wrong, or every
+    sum is right.
+    """
     wrong, unsubtracted = _wrong_rows(sums), [_unsubtracted(each) for each in sums]
     if not (wrong and wrong[-1].level and all(number is not None for number in unsubtracted)):
         return ""
