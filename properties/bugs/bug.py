@@ -77,6 +77,11 @@ class Bug:
         return all(getattr(conventions, name) == value for name, value in self.only_under.items())
 
     @property
+    def remembers(self) -> bool:
+        """Whether results depend on earlier calls."""
+        return "two calls in a row" in self.requires
+
+    @property
     def citation(self) -> str:
         """The public reports in one line. A bug without a report has "none: " and its origin."""
         return "; ".join(self.citations) or f"none: {self.origin}"

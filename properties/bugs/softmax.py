@@ -257,6 +257,5 @@ def softmax_remainder_not_divided(e: Array) -> Array:
     origin="PaddlePaddle's softmax on processors clips this way",
 )
 def softmax_clipped_from_below(scores: Array, visible: Any, largest: Array) -> Array:
-    """The code raises differences from the largest score to at least −64, those of masked entries
-    too."""
+    """The code raises differences from the largest score to at least −64, also of masked entries."""
     return np.asarray(np.exp(np.maximum(np.where(visible, scores - largest, -np.inf), -64.0)))

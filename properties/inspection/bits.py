@@ -78,7 +78,7 @@ def bits(probe: Probe, shape: Shape) -> Bits:
 
 
 def _taken(probe: Probe, shape: Shape, batches: Sequence[tuple[int, ...]]) -> Shape | None:
-    """The shape with the first of some batches that the implementation takes; None if it takes none."""
+    """The shape with the first of some batches that the implementation takes; None if it takes no batch of these."""
     shapes = (shape.changed(probe.operation, batch) for batch in batches)
     return next(filter(probe.takes, shapes), None)
 

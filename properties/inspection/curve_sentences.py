@@ -164,7 +164,9 @@ def _of_masked(points: Points, softcap: float | None) -> str:
         )  # fmt: skip
     if limits := _limits(points):
         return f"Scores {limits[0]} of the only visible key {effect}; {limits[1]} they are right."
-    return f"Some scores of the only visible key {effect}."
+    scores = np.broadcast_to(points.scores, strange.shape)[strange]
+    example = _number(float(scores[np.abs(scores).argmin()]))
+    return f"{strange.sum()} of {strange.size} scores of the only visible key {effect}, such as {example}."
 
 
 def _fill(points: Points, strange: Array, softcap: float | None) -> str:

@@ -39,7 +39,7 @@ class Entries:
         if not got.any():
             return "is 0 where it should not be"
         if not size:
-            return "is not 0 where it should be"
+            return f"is not 0 where it should be: at {self._furthest()}"
         if np.allclose(got, due, rtol=0, atol=_NEAR * size):
             return ""
         factor = float(got @ due / (due @ due))
@@ -53,9 +53,13 @@ class Entries:
         return self._example()
 
     def _example(self) -> str:
-        """The number of wrong entries, and the one that is furthest from what it should be."""
+        """The number of wrong entries, and one of them."""
+        return (
+            f"is wrong in {int(self.reading.wrong.sum())} of {self.reading.wrong.size} entries: at {self._furthest()}"
+        )
+
+    def _furthest(self) -> str:
+        """The entry that is furthest from what it should be: "query 1, channel 0 it is 2, should be 1"."""
         measured, expected, wrong = self.reading
         index = np.unravel_index(int(np.where(wrong, np.abs(measured - expected), 0.0).argmax()), wrong.shape)
-        number = f"{int(wrong.sum())} of {wrong.size} entries"
-        values = f"{measured[index]:.4g}, should be {expected[index]:.4g}"
-        return f"is wrong in {number}: at {place(index, self.axes)} it is {values}"
+        return f"{place(index, self.axes)} it is {measured[index]:.4g}, should be {expected[index]:.4g}"

@@ -63,7 +63,7 @@ class Trials:
 
     @property
     def form(self) -> Form:
-        """The form as far as it is known. Raises NoFormError before a call worked."""
+        """The form that the trials have found so far. Raises NoFormError before a call worked."""
         if self._form is None:
             raise NoFormError(
                 " ".join(

@@ -15,14 +15,20 @@ from properties.contract.caller import Caller
 from properties.contract.conversion import UngivenError
 from properties.contract.implementation import Implementation
 from properties.contract.operations import Operation
-from properties.contract.results import BrokenError
+from properties.contract.results import BrokenError, Call
 from properties.contract.support import OutsideError
 from properties.inspection.caches import caches, sentences_of_caches
 from properties.inspection.curve import curve
 from properties.inspection.curve_sentences import sentences_of_curve
 from properties.inspection.gradients import gradients
+from properties.inspection.head_numbers import sentences_of_head_numbers
 from properties.inspection.influence import influence, sentences_of_influence
-from properties.inspection.micrometer import micrometer, sentences_of_micrometer
+from properties.inspection.micrometer import (
+    micrometer,
+    sentences_of_equal_scores,
+    sentences_of_micrometer,
+    sums_of_equal_scores,
+)
 from properties.inspection.probe import Probe, SpentError
 from properties.inspection.read_sentences import sentences_of_reads
 from properties.inspection.reads import reads
@@ -32,7 +38,7 @@ from properties.inspection.shapes import Shape, shape_of
 from properties.inspection.term_sentences import sentences_of_terms
 from properties.inspection.terms import terms
 
-__all__ = ["AROUND", "measured", "sentences_around", "sentences_at"]
+__all__ = ["AROUND", "calls_of_equal_scores", "measured", "sentences_around", "sentences_at"]
 
 _MOST_CALLS = 60
 _MOST_SECONDS = 5.0  # for slow implementations: everyday sizes take less than one
@@ -72,6 +78,10 @@ def _micrometer(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return sentences_of_micrometer(probe.kept(shape, micrometer(probe, shape)))
 
 
+def _equal_scores(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_equal_scores(sums_of_equal_scores(probe, shape))
+
+
 def _caches(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return sentences_of_caches(caches(probe, shape))
 
@@ -80,10 +90,12 @@ def _rotation(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return sentences_of_rotation(probe.kept(shape, rotation(probe, shape)))
 
 
-_OF_MANY_CALLS: tuple[Instrument, ...] = (_influence, _micrometer)
+_OF_MANY_CALLS: tuple[Instrument, ...] = (_influence, _micrometer, _equal_scores)
 
 _HEADS = {"num_heads": 4, "kv_heads": 2}
 _OF_ATTENTION: _Measurements = (
+    (sentences_of_head_numbers, {}),
+    (_equal_scores, {}),
     (_terms, {}),
     (_terms, {"batch": 2, **_HEADS, "n_q": 4, "n_k": 5}),
     (_reads, {}),
@@ -111,7 +123,7 @@ _OF_ROTATIONS: _Measurements = (
     (_rotation, {"seq_len": 3, "head_dim": 96}),
     (_influence, {}),
 )
-_OF_SOFTMAX: _Measurements = ((_micrometer, {}), (_influence, {}))
+_OF_SOFTMAX: _Measurements = ((_equal_scores, {}), (_micrometer, {}), (_influence, {}))
 
 AROUND: Mapping[str, _Measurements] = {
     **dict.fromkeys(
@@ -140,6 +152,17 @@ def measured(
     """
     until = min(until, time.monotonic() + _MOST_SECONDS)
     return sentences_around(Probe(Caller(implementation, operation, observe), _MOST_CALLS, until), arguments)
+
+
+def calls_of_equal_scores(implementation: Implementation, call: Call) -> tuple[Call, ...]:
+    """Return calls with up to 4096 equal scores, of the shape of another call otherwise; () for an
+    operation without scores, and where the implementation does not take them, or raises.
+    """
+    probe = Probe(Caller(implementation, call.operation), _MOST_CALLS, time.monotonic() + _MOST_SECONDS)
+    shape = shape_of(probe.operation, call.arguments)
+    if (_equal_scores, {}) in AROUND.get(call.operation, ()) and all((*shape.sizes.values(), *shape.batch)):
+        _said(probe, _equal_scores, shape)
+    return tuple(probe.made)
 
 
 def sentences_around(probe: Probe, arguments: Sequence[Any]) -> tuple[str, ...]:

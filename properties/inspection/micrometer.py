@@ -9,6 +9,8 @@ of such intervals, give many intervals, and their intersection is narrower than 
     n keys with equal scores
         out = 1/R for v = 1 in one key       R is the sum of the row, n in a right kernel    (2)
         out = A/R for v = 1 in all keys      A is the sum of n products, n in a right kernel (3)
+    keys with the scores C, C + 1 + … + 1 and C + 2, by one product for each channel
+        their weights show whether 1 can be added to C: a format with p bits cannot for C = 2ᵖ       (4)
 
 The error limit of each result says whether it is wrong.
 """
@@ -25,7 +27,14 @@ from properties.inspection.array import Array
 from properties.inspection.probe import Probe, Reading
 from properties.inspection.shapes import Shape
 
-__all__ = ["Micrometer", "Sum", "micrometer", "sentences_of_micrometer"]
+__all__ = [
+    "Micrometer",
+    "Sum",
+    "micrometer",
+    "sentences_of_equal_scores",
+    "sentences_of_micrometer",
+    "sums_of_equal_scores",
+]
 
 _LENGTHS = (64, 512, 4096)
 _LEVELS = (0.0, 4.0)  # of equal scores
@@ -39,6 +48,8 @@ _LARGEST_ERROR = 0.1  # relative: a larger one is no question of accuracy
 _STOPS = {"bfloat16": 2**8, "float16": 2**11}
 """The number at which a sum of ones stops in a format: adding 1 to it gives the same number again."""
 
+_NEAR = 0.02  # relative: how near two quotients of weights are the same
+
 
 @dataclass(frozen=True)
 class Sum:
@@ -49,6 +60,7 @@ class Sum:
     row       the interval that R of (2) is in, widened by the roundings of a right sum
     values    the same for A of (3); None for an operation without values
     wrong     whether some result is outside its error limit
+    whole     whether the last key has the weight of the first
     """
 
     length: int
@@ -56,6 +68,7 @@ class Sum:
     row: tuple[float, float]
     values: tuple[float, float] | None
     wrong: bool
+    whole: bool
 
 
 @dataclass(frozen=True)
@@ -66,11 +79,13 @@ class Micrometer:
                    all results
     wrong          for each difference whether some result is outside its error limit
     sums           the sums of each length that is taken, at each level
+    products       the formats in which sums of products of q and k stop, by (4)
     """
 
     exponentials: dict[float, tuple[float, float]]
     wrong: dict[float, bool]
     sums: tuple[Sum, ...]
+    products: tuple[str, ...]
 
 
 def micrometer(probe: Probe, shape: Shape) -> Micrometer:
@@ -85,9 +100,18 @@ def micrometer(probe: Probe, shape: Shape) -> Micrometer:
     for difference in _DIFFERENCES:
         exact, interval, is_wrong = _exponential(probe, pair, difference)
         exponentials[exact], wrong[exact] = interval, is_wrong
+    return Micrometer(exponentials, wrong, sums_of_equal_scores(probe, shape), _stopping_products(probe, plain))
+
+
+def sums_of_equal_scores(probe: Probe, shape: Shape) -> tuple[Sum, ...]:
+    """Measure the sums of (2) and (3), of each length that is taken, at each level. Raises as
+    `Probe.results`.
+    """
+    plain = shape.only("scale")
+    if not _unit(probe, plain):
+        raise OutsideError("The implementation has a scale of 0.")
     lengths = [plain.changed(probe.operation, n_k=length) for length in _LENGTHS]
-    sums = [_sum(probe, each, level) for each, level in product(filter(probe.takes, lengths), _LEVELS)]
-    return Micrometer(exponentials, wrong, tuple(sums))
+    return tuple(_sum(probe, each, level) for each, level in product(filter(probe.takes, lengths), _LEVELS))
 
 
 def _first(probe: Probe, shape: Shape, *changes: Mapping[str, int]) -> Shape:
@@ -202,9 +226,11 @@ def _sum(probe: Probe, shape: Shape, level: float) -> Sum:
     """The sums of (2) and (3) for equal scores."""
     length, target = shape.sizes["n_k"], probe.caller.arithmetic.output
     has_values = "v" in probe.operation.parameters
-    columns = np.stack([np.arange(length) == 0, np.ones(length)][: 1 + has_values], 1).astype(float)
+    keys = np.arange(length)
+    columns = np.stack([keys == 0, keys == length - 1, np.ones(length)][: 2 + has_values], 1).astype(float)
     found = _results(probe, shape, np.full(length, level), columns)
     low, high = _ends(found.measured, target)
+    whole = bool(((low[:, 0] <= high[:, 1]) & (low[:, 1] <= high[:, 0]))[found.expected[:, 1] != 0].all())
     slack = length * probe.caller.arithmetic.accumulate  # the roundings of the sum itself
 
     def hull(lowest: Array, highest: Array) -> tuple[float, float]:
@@ -212,29 +238,92 @@ def _sum(probe: Probe, shape: Shape, level: float) -> Sum:
 
     with np.errstate(all="ignore"):
         row = hull(1 / high[:, 0], 1 / low[:, 0])
-        values = hull(low[:, 1] / high[:, 0], high[:, 1] / low[:, 0]) if has_values else None
-    return Sum(length, level * abs(_unit(probe, shape)), row, values, bool(found.wrong.any()))
+        values = hull(low[:, 2] / high[:, 0], high[:, 2] / low[:, 0]) if has_values else None
+    return Sum(length, level * abs(_unit(probe, shape)), row, values, bool(found.wrong.any()), whole)
+
+
+def _stopping_products(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    """The formats in which sums of products of q and k stop, by (4): 1 cannot be added to C, one by
+    one, but 2 can, and 1 can be added to 1.
+    """
+    if "scores" in probe.operation.parameters or shape.sizes["head_dim"] < 2:
+        return ()
+    three = _first(probe, shape, {"n_k": 3, "value_dim": 3}, {"n_k": 3})
+    if three.sizes["n_k"] < 3:
+        return ()
+
+    def quotients(first: float) -> tuple[Array, bool]:
+        """The weights of the second and third key divided by the first key's, and whether a result is
+        wrong.
+        """
+        q, k = (three.zeros(probe.operation, name) for name in "qk")
+        q[...], k[..., :3, 0], k[..., 1, 1:], k[..., 2, 1] = np.sign(probe.scale(three)), first, 1.0, 2.0
+        rows = np.arange(int(np.prod(three.rows(probe.operation, "v")))).reshape(-1, three.sizes["n_k"])
+        found = probe.weights(three, list(rows.T[:3]), q=q, k=k)
+        seen = (found.expected > 0).all(1)
+        with np.errstate(all="ignore"):
+            return found.measured[seen, 1:] / found.measured[seen, :1], bool(found.wrong.any())
+
+    due = np.exp(2 * abs(probe.scale(three)))
+    stopping = []
+    for name, stop in _STOPS.items():
+        measured, wrong = quotients(stop)
+        is_stopped = wrong and measured.size and (np.abs(measured / [1.0, due] - 1) < _NEAR).all()
+        if is_stopped and not quotients(1.0)[1]:
+            stopping.append(name)
+    return tuple(stopping)
 
 
 def sentences_of_micrometer(found: Micrometer) -> tuple[str, ...]:
     """Sentences about what is less accurate than the error limits allow; () if all is right."""
-    return tuple(filter(None, (_of_rows(found.sums), _of_values(found.sums), *_of_exponentials(found))))
+    products = (
+        f"Sums of products of q and k stop at {_STOPS[name]}, as sums in {name} do." for name in found.products[:1]
+    )
+    sums = found.sums
+    return tuple(filter(None, (*products, _of_rows(sums), _of_values(sums), *_of_exponentials(found))))
+
+
+def sentences_of_equal_scores(sums: Sequence[Sum]) -> tuple[str, ...]:
+    """The sentences about sums that stop or lack the maximum, which other visible keys cannot explain; ()
+    without such sums.
+    """
+    return tuple(filter(None, (_stopping_rows(sums) or _without_the_maximum(sums), _stopping_values(sums))))
+
+
+def _wrong_rows(sums: Sequence[Sum]) -> list[Sum]:
+    return [each for each in sums if each.wrong and not _holds(each.row, each.length)]
 
 
 def _of_rows(sums: Sequence[Sum]) -> str:
     """The sentence about row sums; "" if they are right."""
-    wrong = [each for each in sums if each.wrong and not _holds(each.row, each.length)]
+    wrong = _wrong_rows(sums)
     if not wrong:
         return ""
-    for name, stop in _STOPS.items():
-        if all(_holds(each.row, min(each.length, stop)) for each in sums):
-            return f"Row sums stop at {stop}, as sums in {name} do."
-    unsubtracted, last = [_unsubtracted(each) for each in sums], wrong[-1]
-    if last.level and all(number is not None for number in unsubtracted):
-        return f"The maximum is not subtracted from the scores of {unsubtracted[-1]} of {last.length} keys."
+    if said := _stopping_rows(sums) or _without_the_maximum(sums):
+        return said
     worst = max(wrong, key=lambda each: abs(np.log(sum(each.row) / 2 / each.length)))
     scores = f"{worst.length} equal scores of {worst.level:.3g}"
     return f"The row sum of {scores} is {sum(worst.row) / 2:.5g}, should be {worst.length}."
+
+
+def _stopping_rows(sums: Sequence[Sum]) -> str:
+    """The sentence about row sums that stop in a format, though all keys are read; "" without such a
+    format.
+    """
+    for name, stop in _STOPS.items() if _wrong_rows(sums) else ():
+        if all(each.whole and _holds(each.row, min(each.length, stop)) for each in sums):
+            return f"Row sums stop at {stop}, as sums in {name} do."
+    return ""
+
+
+def _without_the_maximum(sums: Sequence[Sum]) -> str:
+    """The sentence about scores whose maximum is not subtracted; "" if another sum is wrong, or every
+    sum is right.
+    """
+    wrong, unsubtracted = _wrong_rows(sums), [_unsubtracted(each) for each in sums]
+    if not (wrong and wrong[-1].level and all(number is not None for number in unsubtracted)):
+        return ""
+    return f"The maximum is not subtracted from the scores of {unsubtracted[-1]} of {wrong[-1].length} keys."
 
 
 def _unsubtracted(each: Sum) -> int | None:
@@ -244,18 +333,31 @@ def _unsubtracted(each: Sum) -> int | None:
     if not each.level:
         return 0 if _holds(each.row, each.length) else None
     low, high = ((end - each.length) / np.expm1(each.level) for end in each.row)
+    if not np.isfinite(low):
+        return None
     first = int(np.ceil(low))
     return first if first <= high < first + 1 and 0 <= first <= each.length else None
 
 
+def _wrong_values(sums: Sequence[Sum]) -> list[Sum]:
+    return [each for each in sums if each.wrong and each.values and not _holds(each.values, each.length)]
+
+
+def _stopping_values(sums: Sequence[Sum]) -> str:
+    """The sentence about sums of values that stop in a format; "" without such a format."""
+    for name, stop in _STOPS.items() if _wrong_values(sums) else ():
+        if all(each.whole and each.values and _holds(each.values, min(each.length, stop)) for each in sums):
+            return f"Sums of weights times values stop after {stop} equal products, as sums in {name} do."
+    return ""
+
+
 def _of_values(sums: Sequence[Sum]) -> str:
     """The sentence about sums of values; "" if they are right."""
-    wrong = [each for each in sums if each.wrong and each.values and not _holds(each.values, each.length)]
+    wrong = _wrong_values(sums)
     if not wrong:
         return ""
-    for name, stop in _STOPS.items():
-        if all(each.values and _holds(each.values, min(each.length, stop)) for each in sums):
-            return f"Sums of weights times values stop after {stop} equal products, as sums in {name} do."
+    if said := _stopping_values(sums):
+        return said
     worst = wrong[-1]
     assert worst.values is not None
     products = f"{worst.length} equal products of weights and values"

@@ -44,7 +44,7 @@ class Probe:
 
     `worst` is the largest error so far divided by its error limit, and `wrong` the first call with
     a result outside its limit. `records` are the records that instruments made, each with the shape
-    of its calls.
+    of its calls. `made` are the calls that were compared with the oracle.
     """
 
     def __init__(self, caller: Caller, calls: int, until: float = inf) -> None:
@@ -52,6 +52,7 @@ class Probe:
         self.operation = OPERATIONS[caller.operation]
         self.worst, self.wrong = 0.0, tuple[Call, ...]()
         self.records: list[tuple[Shape, Any]] = []
+        self.made: list[Call] = []
 
     def kept(self, shape: Shape, record: _Record) -> _Record:
         """Add the record of an instrument to `records`, and return it."""
@@ -79,17 +80,25 @@ class Probe:
 
     def values(self, arguments: tuple[Any, ...]) -> dict[str, Reading]:
         """The results of one call with given arguments by name. Raises as `results`."""
-        if not self.calls or time.monotonic() >= self.until:
-            raise SpentError
-        self.calls -= 1
-        self.caller.begin()
-        results = self.caller.watch(self.operation.name, arguments).results
+        results = self._results(arguments)
+        self.made += self.caller.calls
         if self.operation.returns_booleans:
             return self._mask(arguments, results[0])
         self.worst = max([self.worst, *(float(one.excess.max(initial=0.0)) for one in results)])
         if self.worst > 1 and not self.wrong:
             self.wrong = (self.caller.calls[-1],)
         return {one.name: Reading(one.value, one.budget.mid, one.excess > 1) for one in results}
+
+    def returned(self, shape: Shape, **arrays: Any) -> dict[str, Array]:
+        """What one call returns by name, of a call that the oracle may refuse. Raises as `results`."""
+        return {one.name: one.value for one in self._results(shape.call(self.operation, **arrays))}
+
+    def _results(self, arguments: tuple[Any, ...]) -> Sequence[Any]:
+        if not self.calls or time.monotonic() >= self.until:
+            raise SpentError
+        self.calls -= 1
+        self.caller.begin()
+        return self.caller.watch(self.operation.name, arguments).results
 
     def _mask(self, arguments: tuple[Any, ...], mask: Array) -> dict[str, Reading]:
         """The mask that a call returned: 1 where a key is visible."""

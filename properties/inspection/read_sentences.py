@@ -44,17 +44,19 @@ class _Row:
         self.index, self.n_k = index, found.columns[-1]
         self.place = tuple(int(at) for at in np.unravel_index(index, found.rows))
         self.weights, self.expected = (weights[index] for weights in found.reading[:2])
-        self.follows, self.is_settled = bool(found.follows[index]), bool(found.settled[index])
+        self.strange, self.is_settled = str(found.strange[index]), bool(found.settled[index])
         self.read, self.due = (_keys(found, weights) for weights in (self.weights, self.expected))
         self.heads, self.home = (sorted({key // self.n_k for key in keys}) for keys in (self.read, self.due))
 
     @property
     def kind(self) -> str:
         """What is wrong with it, a key of `_KINDS`; "rounding" for errors like roundings."""
+        if self.strange in ("unwritten", "unequal"):
+            return self.strange
         if not np.isfinite(self.weights).all():
             return "not finite"
-        if not self.follows:
-            return "unrelated"
+        if self.strange:
+            return self.strange
         if not self.read:
             return "zero"
         if not self.is_settled:
@@ -97,7 +99,19 @@ def _not_finite(found: Reads, rows: Sequence[_Row]) -> list[str]:
     return [_said(found, rows, ("is", "are"), f"NaN or infinite with {found.inputs}")]
 
 
-def _unrelated(found: Reads, rows: Sequence[_Row]) -> list[str]:
+def _unwritten(found: Reads, rows: Sequence[_Row]) -> list[str]:
+    return [_said(found, rows, ("is", "are"), "not written: equal calls give other results")]
+
+
+def _unequal(found: Reads, rows: Sequence[_Row]) -> list[str]:
+    return [placed("The same call gives another result after another call", _chosen(found, rows), found.axes)]
+
+
+def _constant(found: Reads, rows: Sequence[_Row]) -> list[str]:
+    return [placed("Doubling v does not change the output", _chosen(found, rows), found.axes)]
+
+
+def _unlike(found: Reads, rows: Sequence[_Row]) -> list[str]:
     return [placed("Doubling v does not double the output", _chosen(found, rows), found.axes)]
 
 
@@ -238,8 +252,11 @@ def _span(sums: Sequence[float]) -> str:
 
 
 _KINDS: dict[str, Callable[[Reads, Sequence[_Row]], list[str]]] = {
+    "unwritten": _unwritten,
+    "unequal": _unequal,
+    "constant": _constant,
+    "unlike": _unlike,
     "not finite": _not_finite,
-    "unrelated": _unrelated,
     "zero": _zero,
     "unsettled": _unsettled,
     "masked": _masked,

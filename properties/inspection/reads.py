@@ -19,13 +19,20 @@ from properties.inspection.array import Array
 from properties.inspection.probe import Probe, Reading, joined
 from properties.inspection.shapes import Shape
 
-__all__ = ["LEAST_SHARE", "Reads", "reads"]
+__all__ = ["LEAST_SHARE", "STRANGE", "Reads", "reads"]
 
 _CALLS_OF_THE_FIRST_ROUND = 8  # at most
 _BLOCKS_OF_THE_FIRST_ROUND = 64  # at least, if as many calls allow them
 _FEW_CALLS = 2
 _WIDE = 64  # columns of v, if its own are too few
 _PARTS = 8  # of a block that is cut
+
+_MORE_QUERIES = 64  # of another call
+
+STRANGE = ("unwritten", "unequal", "constant", "unlike")
+"""How a row may differ from W·v: it holds what another call has written; an equal call after another
+one gives another result; it does not change with v, or does not double with v.
+"""
 
 LEAST_SHARE = 0.02
 """The share of a row's largest weight of a key from which on a key counts as read."""
@@ -41,7 +48,7 @@ class Reads:
     columns    the sizes of v's axes but the last
     batch      the number of leading axes
     inputs     what the inputs are, in words
-    follows    for each row of the output whether it doubles when v is doubled
+    strange    for each row of the output a key of `STRANGE`, or "" if it doubles when v is doubled
     settled    for each row of the output whether it is right, or both reads and should read each
                block either completely or not at all
     """
@@ -52,7 +59,7 @@ class Reads:
     columns: tuple[int, ...]
     batch: int
     inputs: str
-    follows: Array
+    strange: Array
     settled: Array
 
     @property
@@ -90,7 +97,7 @@ def reads(probe: Probe, shape: Shape) -> Reads:
         columns,
         len(shape.batch),
         "q = 0" + (" and sinks of 1" if "sink" in shape.arguments else ""),
-        _follows(probe, shape, first) if reading.wrong.any() else np.ones(len(reading.wrong), bool),
+        _strange(probe, shape, first, reading),
         np.asarray(~(_in_part(blocks, reading) & reading.wrong.any(1, keepdims=True)).any(1)),
     )
 
@@ -123,33 +130,73 @@ def _in_part(blocks: Sequence[Array], reading: Reading) -> Array:
     """Return for each row and each block of several keys whether the row reads, or should read,
     only a part of the block.
 
-    The visible keys of a row have equal weights, so a block that is read completely has as much
-    weight per key as the heaviest block of its row.
+    The visible keys of a row have equal weights, so a block that is read wholly weighs as much per
+    key as the heaviest block of its row. This block itself may be read in part, if a row reads no
+    single key: then its first block counts as read in part, unless the row is nearly right.
     """
     numbers = np.array([len(keys) for keys in blocks])
+    least = LEAST_SHARE * np.abs(reading.expected).max(1, keepdims=True)
+    is_unlike = (np.abs(reading.measured - reading.expected) > least).any(1, keepdims=True)
 
     def of(weights: Array) -> Array:
         each = np.abs(weights) / numbers
         with np.errstate(all="ignore"):
             share = each / each.max(1, keepdims=True)
-        return np.asarray((share > LEAST_SHARE) & (share < 1 - LEAST_SHARE))
+        is_read = share > LEAST_SHARE
+        no_single = ~(is_read & (numbers == 1)).any(1, keepdims=True)
+        first = is_read & (np.cumsum(is_read, 1) == 1)
+        return np.asarray((is_read & (share < 1 - LEAST_SHARE)) | (first & no_single & is_unlike))
 
     return (of(reading.measured) | of(reading.expected)) & (numbers > 1)
 
 
 def _cut(blocks: Sequence[Array], reading: Reading) -> set[int]:
-    """Return the blocks of which some wrong row reads, or should read, only a part."""
+    """Return the blocks that some wrong row reads, or should read, only in part."""
     in_part = _in_part(blocks, reading) & reading.wrong.any(1, keepdims=True)
     return {int(place) for place in np.flatnonzero(in_part.any(0))}
 
 
-def _follows(probe: Probe, shape: Shape, blocks: Sequence[Array]) -> Array:
-    """For each row of the output whether it doubles when v is doubled, as W·v does exactly: 2 is a
-    power of two.
+def _strange(probe: Probe, shape: Shape, blocks: Sequence[Array], reading: Reading) -> Array:
+    """For each row of the output how it differs from W·v, a key of `STRANGE`; "" if it doubles when v
+    is doubled, as W·v does exactly: 2 is a power of two.
     """
+    if not reading.wrong.any():
+        return np.full(len(reading.wrong), "")
+    width = shape.sizes["value_dim"]
     v = shape.zeros(probe.operation, "v")
     for column, keys in enumerate(blocks):
-        v.reshape(-1, v.shape[-1])[keys, column] = 1.0
-    once, twice = (probe.results(shape, v=factor * v)["out"].measured.reshape(-1, v.shape[-1]) for factor in (1, 2))
+        v.reshape(-1, width)[keys, column] = 1.0
+
+    def out(factor: float = 1.0) -> Array:
+        return np.asarray(probe.results(shape, v=factor * v)["out"].measured.reshape(-1, width))
+
+    once, twice = out(), out(2.0)
     with np.errstate(all="ignore"):
-        return np.asarray((np.abs(twice - 2 * once) <= LEAST_SHARE * np.abs(once).max(1, keepdims=True)).all(1))
+        doubles = (np.abs(twice - 2 * once) <= LEAST_SHARE * np.abs(once).max(1, keepdims=True)).all(1)
+    found = np.where(doubles, "", np.where(_equal(once, twice), "constant", "unlike"))
+    if not doubles.all() or ((reading.measured == 0).all(1) & reading.wrong.any(1)).any():
+        other = _written_by_another(probe, shape)
+        again = out()
+        repeated = _equal(again, once)
+        if other.size >= again.size and not repeated.all():
+            kept = _equal(again, other[: again.size].reshape(again.shape))
+            found = np.where(kept, "unwritten", np.where(repeated, found, "unequal"))
+    return found
+
+
+def _equal(one: Array, other: Array) -> Array:
+    """For each row whether all entries are equal; NaN equals NaN."""
+    return np.asarray(((one == other) | (np.isnan(one) & np.isnan(other))).all(1))
+
+
+def _written_by_another(probe: Probe, shape: Shape) -> Array:
+    """What a call with more queries and wider values writes, in the order of memory; nothing if the
+    implementation does not take it. Column c of v is c + 1 in all keys, so that the output of another
+    width has other numbers at the same places of memory.
+    """
+    sizes = shape.sizes
+    other = shape.changed(probe.operation, None, n_q=sizes["n_q"] + _MORE_QUERIES, value_dim=sizes["value_dim"] + 1)
+    if not probe.takes(other):
+        return np.zeros(0)
+    v = shape.zeros(probe.operation, "v")[..., :1] + np.arange(1.0, other.sizes["value_dim"] + 1)
+    return probe.results(other, v=v)["out"].measured.reshape(-1)

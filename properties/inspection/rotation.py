@@ -9,6 +9,7 @@ position × frequency. Each row has another whole number f, so a channel of anot
 is measured in the same way, and returns the transposed matrix.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,11 +36,13 @@ class Rotation:
     channels   the channels that were measured
     axes       the names of the axes of x but the last
     reading    `[..., row, c, c']`, where c counts `channels`
+    factors    f of each row
     """
 
     channels: Array
     axes: tuple[str, ...]
     reading: Reading
+    factors: Array
 
 
 def rotation(probe: Probe, shape: Shape) -> Rotation:
@@ -65,7 +68,7 @@ def rotation(probe: Probe, shape: Shape) -> Rotation:
         reading = joined(readings, lambda parts: np.stack(parts, -2))
     measured, expected = (side / factors[..., None] for side in reading[:2])
     axes = (*["batch"] * len(shape.batch), "row")
-    return Rotation(channels, axes, Reading(measured, expected, reading.wrong))
+    return Rotation(channels, axes, Reading(measured, expected, reading.wrong), factors[..., 0])
 
 
 def _spread(width: int, most: int) -> Array:
@@ -123,7 +126,8 @@ def _rule(found: Rotation) -> tuple[str, ...]:
 
     if is_near(expected):
         return ()
-    signs = np.where(np.eye(wrong.shape[-1], dtype=bool)[found.channels], 1.0, -1.0)
+    itself = np.eye(wrong.shape[-1], dtype=bool)[found.channels]
+    signs = np.where(itself, 1.0, -1.0)
     factor = float((measured * expected)[rows].sum() / (expected**2)[rows].sum())
     rules = (
         ("Rows are 0 where they should not be", 0.0 * expected, rows),
@@ -132,9 +136,18 @@ def _rule(found: Rotation) -> tuple[str, ...]:
         ("Rows are rotated by the angle of the previous row", np.roll(expected, 1, -3), rows & (number > 0)),
         ("Rows are rotated by the angle of row 0", np.broadcast_to(expected[..., :1, :, :], expected.shape), rows),
         (f"Rows are {factor:.4g} times what they should be", factor * expected, rows),
+        *((rule, np.where(itself, expected, expected * ratio), rows) for rule, ratio in _other_partners(found)),
     )
     true = next(((rule, some) for rule, other, some in rules if is_near(other, some)), None)
     return () if true is None else (placed(*true, found.axes),)
+
+
+def _other_partners(found: Rotation) -> Iterator[tuple[str, Array]]:
+    """Rules that say from which row partners come, each with f of this row divided by the own f."""
+    for axis, name in enumerate(found.axes):
+        for step, word in ((1, "previous"), (-1, "next")):
+            ratio = np.roll(found.factors, step, axis) / found.factors
+            yield f"Partner channels come from the {word} {name}", ratio[..., None, None]
 
 
 def _example(found: Rotation) -> tuple[str, ...]:

@@ -122,7 +122,20 @@ def _sentences(found: ScoreForm, heads: Array) -> list[str]:
     for step in _STEPS:
         if added := _added(found, difference, step, near):
             return _products(found, step, added)
-    return [f"{int(wrong.sum())} of {wrong.size} weights of one-hot queries and keys are wrong"]
+    return [
+        f"{int(wrong.sum())} of {wrong.size} weights of one-hot queries and keys are wrong: {_example(found, heads)}"
+    ]
+
+
+def _example(found: ScoreForm, heads: Array) -> str:
+    """The score that is furthest from what it should be, in words."""
+    measured, expected, _ = (side[:, heads] for side in found.reading)
+    index = np.unravel_index(int(np.nan_to_num(np.abs(measured - expected), posinf=0.0).argmax()), measured.shape)
+    q, k = (
+        "a row of zeros" if channel < 0 else f"channel {channel}"
+        for channel in (found.queries[index[2]], found.keys[index[0], index[3]])
+    )
+    return f"{q} of q × {k} of k adds {measured[index]:.3g} to the score, should add {expected[index]:.3g}"
 
 
 def _added(found: ScoreForm, difference: Array, step: tuple[int, int], near: float) -> dict[tuple[int, int], float]:

@@ -192,7 +192,7 @@ def dynamic_scaling_divides_the_slowest_frequency_by_the_growth_in_length(
 @law(FREQUENCIES, domains=("longrope",))
 def the_sequence_length_selects_the_short_or_the_long_factors(subject: Subject, *case: Any) -> None:
     """For every length, also none, the original length, and one beyond it: up to the original
-    length the frequencies are those of the short list, and beyond it those of the long list. The
+    length the short list gives the frequencies, and beyond it the long list. The
     other list does not matter. At the original length itself the convention `longrope_switch`
     decides.
     """

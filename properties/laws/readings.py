@@ -93,7 +93,7 @@ def scores_are_the_scaled_dot_products(subject: Subject, *arguments: Any) -> Non
 
 @law("scaled_dot_product_attention_vjp", "attention_vjp", measures=True, exempts=_few_shapes)
 def gradients_come_from_the_right_queries_keys_and_channels(subject: Subject, *arguments: Any) -> None:
-    """At every operating point: the gradients of q, k and v are what they should be where all
+    """At every operating point: the gradients of q, k and v are right where all
     visible keys have equal weights.
 
     Rows of k, of q and of the cotangent are 0 except in one channel, so each gradient shows which

@@ -42,7 +42,7 @@ def adapter(portrait: Portrait, module: str, kernel: Callable[[str], str]) -> st
 def declaration(portrait: Portrait, kernel: Callable[[str], str] = KERNEL, *, is_commented: bool = False) -> str:
     """Return the code that declares the operations of a portrait: one `Implementation`, or a list of
     them if their operations are called in different ways. A function before it calls a kernel whose
-    arguments or results differ from the contract. If `is_commented`, each question is a
+    arguments or results differ from the contract's. If `is_commented`, each question is a
     comment at its value.
     """
     wrappers = "".join(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from properties.contract.implementation import Implementation
-from properties.contract.operation import Operation
+from properties.contract.operations import OPERATIONS, Operation
 from properties.inspection.array import Array
 from properties.strategies.plain_calls import Options, Sizes, numbers, plain_call
 
@@ -88,6 +88,7 @@ _DYNAMIC = {"kind": "dynamic", "head_dim": 8, "seq_len": 96, "factor": 2.0, "max
 _FACTORS = {"short_factor": (1.0,) * 4, "long_factor": (2.0,) * 4}
 _TABLES = {"positions": np.arange(3) + 1, "inv_freq": 10.0 ** -np.arange(4.0)}
 _EMPTY = np.full(3, -np.inf)
+_OF_KEYS = tuple(name for name, operation in OPERATIONS.items() if "n_k" in operation.axes.get("mask", ()))
 _OPTIONAL = ("attention", "attention_vjp", "attention_jvp")
 _ODD = {"head_dim": 5}
 _WIDE = {"head_dim": 64}
@@ -107,15 +108,15 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment("scale_default", lambda sizes: {"steps": "append 5; attend 3"}),
     Experiment("scale_default"),
     Experiment("kv_heads", sizes={"num_heads": 4, "kv_heads": 2}),
-    Experiment("mask_polarity", lambda sizes: {"mask": _mask(sizes)}),
+    Experiment("mask_polarity", lambda sizes: {"mask": _mask(sizes)}, operations=_OF_KEYS),
     Experiment("mask_polarity", lambda sizes: {"num_heads": 1, "mask": np.tri(sizes["seq_len"], dtype=bool)}),
     Experiment("mask_polarity", lambda sizes: {"lengths": np.arange(1, 4), "max_len": 5}),
     Experiment("mask_polarity", lambda sizes: {"first": _mask(sizes), "second": np.tri(3, 5, dtype=bool)}),
     Experiment("mask_polarity", operations=("causal_mask",)),
-    Experiment("dead_rows", lambda sizes: {"mask": _last_masked(sizes)}),
+    Experiment("dead_rows", lambda sizes: {"mask": _last_masked(sizes)}, operations=_OF_KEYS),
     Experiment("dead_rows", _tokens_masked),
     Experiment("dead_rows", lambda sizes: {"lse_a": _EMPTY, "lse_b": _EMPTY}),
-    Experiment("dead_gradients", lambda sizes: {"mask": _last_masked(sizes)}),
+    Experiment("dead_gradients", lambda sizes: {"mask": _last_masked(sizes)}, operations=_OF_KEYS),
     Experiment("dead_gradients", _tokens_masked),
     Experiment("causal", lambda sizes: {"causal": True}),
     Experiment("causal", operations=("causal_attention", "causal_mask")),

@@ -5,7 +5,7 @@ The pairs of the row at position 1 are rotated by their frequencies:
     θ_i = scale·base^(−2i/d),    so    log θ_i = log scale − (2i/d)·log base                     (1)
 
 A line through the points (2i/d, log θ_i) gives both numbers. Rounding errors of angles have about
-one size, so those of their logarithms are inverse to θ_i, and point i has the weight θ_i. Numbers
+one size, so the errors of their logarithms are inverse to θ_i, and point i has the weight θ_i. Numbers
 with fewer digits are tried first. The certified values decide between them.
 """
 

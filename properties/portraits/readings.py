@@ -59,7 +59,7 @@ def read(implementation: Implementation, operation: Operation, calls: Calls, unt
         return Readings()
     probe = Probe(Caller(implementation, operation.name, calls.count), min(_MOST_CALLS, calls.left), until)
     said = sentences_around(probe, plain)
-    for words, sizes, options in POINTS:
+    for words, sizes, options in () if operation.is_played else POINTS:
         arguments = plain_call(operation, implementation, sizes, options, four_axes=True)
         if arguments is None or said:
             continue

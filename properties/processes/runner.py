@@ -21,7 +21,7 @@ from properties.processes.messages import Climb, Entry, Explain, Failed, Order, 
 from properties.processes.signals import Signals
 from properties.verifier.call_record import CallRecord, UnwritableError
 from properties.verifier.case_drawing import TimeLimit
-from properties.verifier.earlier_calls import InconclusiveError, reproduced
+from properties.verifier.earlier_calls import InconclusiveError, merged, reproduced
 from properties.verifier.report import Cause, Outcome, Violation
 from properties.verifier.worst_input import Worst
 
@@ -188,7 +188,7 @@ class Runner:
         elif isinstance(task, Explain):
             if self.order.fail_fast and not all(map(self.order.known.may_be, answer)):
                 self._give_up()
-            yield task.entry, tuple(self._reproduced(task, cause, child.calls) for cause in answer)
+            yield task.entry, merged([self._reproduced(task, cause, child.calls) for cause in answer])
         else:
             self._found_after |= {
                 (task.entry, outcome.law_id): (child.calls, child.calls.position) for outcome in answer

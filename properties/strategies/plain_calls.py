@@ -48,6 +48,8 @@ def plain_call(
     """
     for sizes in _sizes(wanted):
         chosen = options(sizes)
+        if operation.is_played and "rotates" in implementation.of_caches:
+            chosen = {"rotates": True, **chosen}
         if not chosen.keys() <= set(operation.parameters):
             return None
         if operation.is_played and implementation.lacks_of_caches(*chosen.keys() - {"steps"}):

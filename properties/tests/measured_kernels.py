@@ -84,15 +84,16 @@ def right_side(wrong: bool) -> Implementation:
 
 def first_row(wrong: bool) -> Implementation:
     """A kernel for one query; with the mistake, it is taken for up to 8, and leaves old memory."""
-    pool = np.linspace(1.0, 2.0, 1 << 14)
+    pool = np.zeros(1 << 18)
 
     def attention(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
         scores = q @ k.swapaxes(-1, -2) * scale_of(q)
         weights, _ = softmax(scores if mask is None else np.where(mask, scores, -np.inf))
         out = weights @ v
-        if wrong and 1 < q.shape[-2] <= 8 and mask is None and out.size <= pool.size:
-            out[..., 1:, :] = pool[: out.size].reshape(out.shape)[..., 1:, :]
-        return out
+        memory = pool[: out.size].reshape(out.shape)
+        rows = slice(1 if wrong and q.shape[-2] <= 8 and mask is None else None)
+        memory[..., rows, :] = out[..., rows, :]
+        return memory.copy()
 
     return Implementation("first row", {SDPA: attention})
 

@@ -13,9 +13,11 @@ from oracles.formats import PRESETS
 from properties.bugs import CATALOGUE
 from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
+from properties.contract.results import Call
+from properties.inspection.measurements import calls_of_equal_scores
 from properties.tests.diagnosing import causes
 from properties.tests.test_causes import AGREEMENT, cause_of
-from properties.verifier.arithmetics import other_arithmetics
+from properties.verifier.arithmetics import _explains_directed, _may_flush, other_arithmetics
 from properties.verifier.tightest_preset import finer_presets
 from properties.verifier.verify import verify
 
@@ -147,6 +149,61 @@ def test_candidates_are_arithmetics_that_differ():
         assert all(c.converted is not None or replace(c.arithmetic, name=a.name) != a for c in found if not c.preset)
     ids = {c.id for c in other_arithmetics(preset("float32"))}
     assert ids >= {"scores=float16", "inputs=bfloat16", "product=TF32", "arithmetic=bfloat16-eager"}
+
+
+def test_no_format_is_finer_than_that_of_the_inputs():
+    ids = {c.id for c in other_arithmetics(preset("bfloat16"))}
+    assert ids
+    assert not ids & {"scores=float16", "accumulate=float16", "product=TF32", "product=float16", "inputs=float16"}
+
+
+def rows_of_16_bits(q, k, v, mask=None):
+    """Attention with sums of rows in bfloat16, one after the other."""
+    weights = np.exp(q @ k.swapaxes(-1, -2) - (q @ k.swapaxes(-1, -2)).max(-1, keepdims=True))
+    total = np.zeros((*weights.shape[:-1], 1), np.float32)
+    for key in range(weights.shape[-1]):
+        total = (total + weights[..., key : key + 1]).astype(ml_dtypes.bfloat16).astype(np.float32)
+    return weights @ v / total
+
+
+def explains(function, name, error, arithmetic="float32"):
+    """Whether an arithmetic explains the calls with equal scores, if the largest error is known."""
+    implementation = Implementation("rows", {SDPA: function}, arithmetic)
+    shapes = {"q": (2, 4), "k": (3, 4), "v": (3, 3)}
+    call = Call(SDPA, (*(np.ones(shape) for shape in shapes.values()), None), "contiguous", ())
+    (other,) = [each for each in other_arithmetics(preset(arithmetic)) if each.id == name]
+    return _explains_directed(other, calls_of_equal_scores(implementation, call), error, implementation)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "is_explained"),
+    [
+        ("accumulate=bfloat16", 9.0, True),
+        ("accumulate=bfloat16", 1.5, False),  # its budget accepts everything where the sums stop
+        ("output=bfloat16", 1.5, False),  # its budget has no room for sums that stop
+        ("output=bfloat16", 9.0, False),
+    ],
+)
+def test_rows_of_equal_scores_must_be_explained_too(name, error, is_explained):
+    assert explains(rows_of_16_bits, name, error) == is_explained
+
+
+def test_a_small_error_is_named_only_if_a_row_of_equal_scores_shows_it():
+    right = attention(np.float32, np.float32, np.float32)
+    assert [explains(right, "scores=float16", error) for error in (1.9, 2.1)] == [False, True]
+
+
+@pytest.mark.parametrize(("largest", "is_possible"), [(40.0, False), (44.0, True), (2.0**-130, True)])
+def test_numbers_are_flushed_only_if_some_may_be_subnormal(largest, is_possible):
+    scores = np.array([[largest, -1.0]])
+    softmax = Implementation("softmax", {"hard_masked_softmax": REFERENCE["hard_masked_softmax"]}, "float32")
+    call = Call("hard_masked_softmax", (scores, None), "contiguous", ())
+    assert _may_flush(call, softmax) == is_possible
+
+
+def test_a_rotation_of_ordinary_numbers_flushes_nothing():
+    call = Call("rope", (np.ones((2, 4)), 1), "contiguous", ())
+    assert not _may_flush(call, Implementation("rope", {"rope": REFERENCE["rope"]}, "float32"))
 
 
 # -- A passing implementation ----------------------------------------------------------------------

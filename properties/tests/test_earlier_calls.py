@@ -4,7 +4,6 @@ code and pass on the right one.
 
 import json
 import os
-import runpy
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,65 +14,18 @@ import pytest
 
 from properties.command.cli import main
 from properties.laws import find
+from properties.tests.thread_kernels import STATEFUL
 from properties.verifier import earlier_calls
 from properties.verifier.call_record import CallRecord, RecordedCall
-from properties.verifier.earlier_calls import InconclusiveError, reproduced
-from properties.verifier.report import Violation
+from properties.verifier.earlier_calls import InconclusiveError, merged, reproduced
+from properties.verifier.report import Cause, Diagnosis, Violation
 from properties.verifier.verify import examine
 
 KERNELS = """
-import numpy as np
-
-from properties import Implementation
-from properties.bugs.reference import REFERENCE
+from properties.tests.thread_kernels import STATEFUL
 
 RIGHT = False
-SDPA = "scaled_dot_product_attention"
-
-
-def read(mask, shape):
-    # the buffer of the mask in a shape; False beyond its end
-    numbers = np.zeros(int(np.prod(shape)), bool)
-    numbers[: mask.size] = mask.ravel()[: numbers.size]
-    return numbers.reshape(shape)
-
-
-def programs_without_the_mask_s_shape():
-    programs = {}
-
-    def attention(q, k, v, mask=None):
-        shape = None if mask is None else mask.shape
-        key = q.shape, k.shape, v.shape, mask is not None, shape if RIGHT else None
-        compiled = programs.setdefault(key, shape)
-        return REFERENCE[SDPA](q, k, v, None if mask is None else read(mask, compiled))
-
-    return Implementation("masks", {SDPA: attention})
-
-
-def programs_without_the_position():
-    programs = {}
-
-    def rope(x, start_pos=0):
-        key = x.shape, start_pos > 0 if RIGHT or x.shape[-2] != 1 else None
-        adds_position = programs.setdefault(key, start_pos > 0)
-        return REFERENCE["rope"](x, start_pos if adds_position else 0)
-
-    return Implementation("positions", {"rope": rope})
-
-
-def graphs_with_the_captured_pages():
-    graphs, pages = {}, []
-
-    def attention(q, k, v, mask=None):
-        pages.append((k.copy(), v.copy()))
-        captured = graphs.setdefault((q.shape, k.shape, v.shape), len(pages) - 1)
-        return REFERENCE[SDPA](q, *pages[len(pages) - 1 if RIGHT else captured])
-
-    return Implementation("pages", {SDPA: attention}, supports="no masks")
-
-
-MAKERS = [programs_without_the_mask_s_shape, programs_without_the_position, graphs_with_the_captured_pages]
-ALL = [make() for make in MAKERS]
+ALL = [make(not RIGHT) for make in STATEFUL.values()]
 """
 EARLIER = "a call does not depend on earlier calls"
 AGREEMENT = "attention is within its error limit", "rope is within its error limit"
@@ -119,12 +71,10 @@ def test_scripts_and_written_tests_fail_on_the_faulty_code_and_pass_on_the_right
 
 
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("place", range(3))
-def test_the_laws_see_what_programs_are_keyed_by(folder, place, seed):
+@pytest.mark.parametrize("thread", STATEFUL)
+def test_the_laws_see_what_programs_are_keyed_by(thread, seed):
     for right in (False, True):
-        kernels = runpy.run_path("programs.py")
-        kernels["MAKERS"][place].__globals__["RIGHT"] = right
-        implementation = kernels["MAKERS"][place]()
+        implementation = STATEFUL[thread](not right)
         operation = next(iter(implementation.operations))
         laws = [find(f"{name}[{operation}]")[0] for name in (AGREEMENT[operation == "rope"], EARLIER)]
         statuses = {outcome.status for outcome in examine(laws, implementation, 60, seed)}
@@ -208,6 +158,35 @@ def test_a_sequence_that_is_not_the_shortest_yet_is_printed_at_the_limit(monkeyp
     monkeypatch.setattr(earlier_calls, "_MOST_PROCESSES", 8)
     found, replays = searched(lambda one: len(one.earlier_calls) > 5)
     assert (len(found.earlier_calls) > 5, replays) == (True, 7)
+
+
+def named(name):
+    return Diagnosis(name, 0.0, "It is wrong.", "", "Mend it.", 1.0)
+
+
+def test_a_bug_without_memory_is_no_cause_of_a_result_that_needs_earlier_calls():
+    both = replace(VIOLATION, diagnosis=(named("rope-half-split-pairs"), named("rope-cache-ignores-offset")))
+    (found, _) = searched(lambda one: one.earlier_calls, violation=both)
+    assert [each.id for each in found.diagnosis] == ["rope-cache-ignores-offset"]
+    assert searched(lambda one: True, violation=both)[0].diagnosis == both.diagnosis
+
+
+def cause(law, *diagnosis, operation="rope", **changes):
+    example = replace(VIOLATION, law=law, operation=operation, diagnosis=diagnosis, **changes)
+    return Cause("mine", (f"{law}[{operation}]",), example)
+
+
+def test_causes_that_need_earlier_calls_are_one():
+    needs = {"on_earlier_calls": "It needs a call.", "earlier_calls": (call(9),)}
+    alone, about = cause("agrees"), cause(EARLIER)
+    lost, found = cause("chunks", on_earlier_calls="Not reproduced."), cause("agrees", named("a-bug"), **needs)
+    other = cause("agrees", operation="sdpa", **needs)
+    (one, *rest) = merged([about, lost, found, other])
+    assert (one.example, rest) == (found.example, [other])
+    assert one.laws == (*found.laws, *about.laws, *lost.laws)
+    assert merged([alone, found]) == (alone, found)
+    assert merged([about, alone]) == (about, alone)
+    assert find(EARLIER)
 
 
 def test_a_replay_without_a_verdict_changes_nothing():

@@ -123,6 +123,22 @@ def test_a_mistake_in_attention_is_told(function, first):
     assert explained(function)[0] == first
 
 
+def test_an_output_that_does_not_change_with_values_is_told():
+    assert explained(lambda q, k, v, mask=None: 0 * attention(q, k, v, mask) + 1)[0] == (
+        "Doubling v does not change the output."
+    )
+
+
+def test_a_result_that_another_call_changes_is_told():
+    lengths = [0]
+
+    def attends(q, k, v, mask=None):
+        lengths.append(max(lengths[-1], q.shape[-2]))
+        return attention(q, k, v, mask) + lengths[-1]
+
+    assert explained(attends)[0] == "The same call gives another result after another call."
+
+
 def test_a_mask_that_is_ignored_is_told():
     mask = np.ones((2, 5, 6), bool)
     mask[1, 2:, 4:] = False

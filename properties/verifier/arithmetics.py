@@ -12,6 +12,11 @@ An arithmetic explains violations if all of these conditions hold:
     of every kind. A bug is triggered more rarely, and a shrunk counterexample hides its trigger.
 (4) The budget distinguishes results. On at least half of the wrong calls it refuses zeros in a
     wrong row, by a factor of two.
+(5) The arithmetic also explains directed calls: long rows of equal scores. If no error is above
+    twice its declared budget, any wider budget contains it. Then a directed call must be outside the
+    declared budget too, and the budget must distinguish its results.
+(6) The implementation can have it: no format is finer than that of the inputs, and numbers are
+    flushed to zero only if some may be subnormal.
 
 Among the arithmetics that explain the violations, attnspec names the one with the narrowest
 budgets. A budget that is merely wide also accepts the results of a bug. For this reason a bug or a
@@ -22,6 +27,7 @@ must explain all calls.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -34,15 +40,20 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError, Call, is_right
 from properties.contract.subject import Subject
+from properties.inspection.measurements import calls_of_equal_scores
 from properties.laws.law import Law
 from properties.strategies.choices import rounded
 from properties.verifier.report import TriedSizes, Violation
 
-__all__ = ["OtherArithmetic", "explained", "other_arithmetics"]
+__all__ = ["AS_IF", "OtherArithmetic", "explained", "other_arithmetics"]
+
+AS_IF = "All results are within the error limit as if"
+"""How the mechanism of a diagnosis begins that is an arithmetic."""
 
 Mask = NDArray[np.bool_]
 _FEWEST_WRONG_CALLS = 2
 _SHARE_OF_WRONG_CALLS = 1 / 8
+_LEAST_ERROR = 2.0  # budgets: smaller errors show no arithmetic
 _FAR = 1e4  # budgets: most arithmetics refuse a call that is farther than this
 _TEN_BITS = Format("TF32", 2.0**-11, 2.0**-136, 2.0**-126, float(BINARY32.largest))
 _NAMES = {"binary32": "float32", "binary16": "float16", "bfloat16": "bfloat16", "TF32": "TF32"}
@@ -64,7 +75,7 @@ _STORED = {
 class OtherArithmetic:
     """An arithmetic (a way to round) to try in place of the declared one.
 
-    `sentence` ends the sentence "All results are within the error limit as if …". `converted` is
+    `sentence` ends the sentence that begins with `AS_IF`. `converted` is
     the format to which the implementation converts its inputs first.
     """
 
@@ -145,13 +156,14 @@ _CHANGES: dict[str, tuple[str, Callable[[Arithmetic, Format], Arithmetic]]] = {
         lambda a, to: replace(a, elementwise=to, exp=_coarser(a.exp, to)),
     ),
     "accumulate": (
-        "its products were added up in",
+        "its sums were accumulated in",
         lambda a, to: replace(a, accumulate=to.unit_roundoff, grad_accumulate=max(to.unit_roundoff, a.grad_accumulate)),
     ),
     "product": ("the operands of its products were rounded to", lambda a, to: replace(a, product=to.unit_roundoff)),
 }
 """The same fields, each with the words for a narrower format and the arithmetic that has it."""
 
+_FLUSHES = "flush_to_zero=True"
 _HABITS: dict[str, tuple[str, Callable[[Arithmetic], Arithmetic]]] = {
     "product=TF32": (
         "its products were TF32",
@@ -161,7 +173,7 @@ _HABITS: dict[str, tuple[str, Callable[[Arithmetic], Arithmetic]]] = {
         "the sum of its weights was the sum of the stored weights",
         lambda a: replace(a, stored_sum=True),
     ),
-    "flush_to_zero=True": ("it flushed subnormal numbers to zero", lambda a: replace(a, flush_to_zero=True)),
+    _FLUSHES: ("it flushed subnormal numbers to zero", lambda a: replace(a, flush_to_zero=True)),
     "grad_block=32": (
         "its gradients were added up in their own format",
         lambda a: replace(a, grad_block=a.grad_block or 32),
@@ -181,9 +193,11 @@ def other_arithmetics(declared: Arithmetic) -> Iterator[OtherArithmetic]:
             name = _NAMES[target.name]
             yield OtherArithmetic(f"inputs={name}", f"its inputs were converted to {name}", declared, target)
     for target in (BINARY32, BINARY16, BRAIN16):
-        yield from _with_a_narrower_field(declared, target)
+        if target.unit_roundoff >= declared.inputs.unit_roundoff:
+            yield from _with_a_narrower_field(declared, target)
     for habit, (words, changed) in _HABITS.items():
-        if changed(declared) != declared:
+        is_finer = habit == "product=TF32" and TF32.product < declared.inputs.unit_roundoff
+        if changed(declared) != declared and not is_finer:
             yield OtherArithmetic(habit, words, changed(declared))
     for preset in PRESETS:
         is_coarser = preset.output.unit_roundoff >= declared.output.unit_roundoff
@@ -257,9 +271,15 @@ def explained(
     outside = [_OutsideCall(known[key], [error > 1 for error in errors[key]]) for key in order if key in far]
     inside = [known[key] for key in order if key not in far]
 
+    @cache
+    def directed() -> tuple[Call, ...]:
+        return calls_of_equal_scores(implementation, outside[-1].call)
+
     def explains_the_rest(other: OtherArithmetic) -> bool:
-        return all(other.accepts(call, implementation) for call in inside) and all(
-            _holds(other, law, implementation, violation) for law, violation in broken
+        return (
+            all(other.accepts(call, implementation) for call in inside)
+            and all(_holds(other, law, implementation, violation) for law, violation in broken)
+            and _explains_directed(other, directed(), max(furthest.values()), implementation)
         )
 
     accepting = _narrowest_first(implementation, outside)
@@ -273,6 +293,47 @@ def explained(
                 for budget, output in zip(each, one.call.outputs, strict=False)
             ]
             yield other, max(float(budget.excess(output).max(initial=0.0)) for budget, output in results)
+
+
+def _explains_directed(
+    other: OtherArithmetic, calls: Sequence[Call], error: float, implementation: Implementation
+) -> bool:
+    """Return whether an arithmetic explains directed calls, as (5) says. `error` is the largest error
+    of the other calls in declared budgets. The answer is True without directed calls.
+    """
+    if not all(other.accepts(call, implementation) for call in calls):
+        return False
+    return not calls or error >= _LEAST_ERROR or any(_is_shown_by(other, call, implementation) for call in calls)
+
+
+def _is_shown_by(other: OtherArithmetic, call: Call, implementation: Implementation) -> bool:
+    """Return whether a call is outside the declared budget (error limit), and the budget of another
+    arithmetic distinguishes its results.
+    """
+    declared = OtherArithmetic("declared", "", implementation.resolved_arithmetic)
+    wrong = [error > 1 for error in declared.excess(call, implementation)]
+    pairs = zip(other.expected(call, implementation), wrong, strict=False)
+    return any(_refuses_zeros(budget, entries) for budget, entries in pairs)
+
+
+def _may_flush(call: Call, implementation: Implementation) -> bool:
+    """Return whether subnormal numbers may occur in a call: among inputs, right results, products of
+    inputs, and weights, whose scores are at most `spread` apart.
+    """
+    arithmetic, operation = implementation.resolved_arithmetic, OPERATIONS[call.operation]
+    declared = OtherArithmetic("declared", "", arithmetic)
+    named = operation.named(call.arguments)
+    given = {name: np.abs(x) for name in operation.arrays if (x := named.get(name)) is not None}
+    results = (np.abs(enclosure.mid) for enclosure in declared.expected(call, implementation))
+    least = min(float(x.min(where=x > 0, initial=np.inf)) for x in (*given.values(), *results))
+    if "scores" in given:
+        spread = 2 * float(given["scores"].max(where=np.isfinite(given["scores"]), initial=0.0))
+    elif {"q", "k"} <= given.keys():
+        spread = 2 * given["q"].shape[-1] * float(np.prod([given[name].max(initial=0.0) for name in "qk"]))
+    else:
+        spread = 0.0
+    smallest = arithmetic.elementwise.smallest_normal
+    return least < arithmetic.output.smallest_normal or min(least**2, np.exp(-spread)) < smallest
 
 
 _Budgets = list[tuple[Enclosure, ...]]
@@ -290,6 +351,7 @@ def _narrowest_first(
     accepting = [
         (other, budgets)
         for other in other_arithmetics(implementation.resolved_arithmetic)
+        if other.id != _FLUSHES or any(_may_flush(one.call, implementation) for one in outside)
         if (budgets := _budgets(other, outside, implementation))
     ]
     radii = [_radii(budgets, outside) for _, budgets in accepting]

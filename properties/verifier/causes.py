@@ -35,7 +35,7 @@ from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError, Call, is_right
 from properties.contract.subject import Subject
 from properties.laws.law import Law
-from properties.verifier.arithmetics import explained
+from properties.verifier.arithmetics import AS_IF, explained
 from properties.verifier.possible_causes import (
     FORWARD,
     PossibleCause,
@@ -379,7 +379,7 @@ class _Pool:
             broken = [self.broken[place] for place in places]
             right, wrong = (tuple(calls[operation].values()) for calls in (self.right, self.wrong))
             for other, excess in explained(self.implementation, broken, right, wrong) if broken else ():
-                mechanism = f"All results are within the error limit as if {other.sentence}."
+                mechanism = f"{AS_IF} {other.sentence}."
                 repair = "Round to more bits there. If your kernel is right, declare an arithmetic that rounds so."
                 diagnosis = Diagnosis(other.id, excess, mechanism, "", repair, 1.0)
                 yield _Explanation(diagnosis, frozenset(places), _RANK_OF_ARITHMETICS)

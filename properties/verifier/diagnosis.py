@@ -13,6 +13,7 @@ from properties.contract.operations import OPERATIONS
 from properties.inspection.measurements import measured
 from properties.laws import find
 from properties.laws.law import Law
+from properties.verifier.arithmetics import AS_IF
 from properties.verifier.examination import Observer
 from properties.verifier.notes import failure, handed_over, notes, or_note
 from properties.verifier.report import Cause, Diagnosis, TriedSizes, Violation
@@ -34,8 +35,8 @@ def causes_of(
     """Return the causes of undeclared violations (failed laws), each with the diagnoses that
     explain it.
 
-    With `shrinks`, each cause also gets a small input that shows it, and a cause that is not
-    recognised gets measurements of the kernel at this input. After `until`, a reading of
+    With `shrinks`, each cause also gets a small input that shows it. A cause that is not recognised,
+    or is an arithmetic, gets measurements of the kernel at this input. After `until`, a reading of
     time.monotonic, attnspec tries no smaller input, and measures nothing.
 
     The input that shows a cause comes from a law that compares an operation with the oracle. Among
@@ -63,7 +64,8 @@ def causes_of(
         example = replace(example, notes=(*example.notes, defect)) if defect else example
         if searched and all(each.hint for each in diagnosis):
             diagnosis = _with_hint(example, diagnosis)
-            example = _with_measurements(implementation, example, observe, until) if shrinks else example
+        if searched and shrinks and _needs_measurements(diagnosis):
+            example = _with_measurements(implementation, example, observe, until)
         example = replace(example, diagnosis=diagnosis).without_calls()
         ids = tuple(violation.law_id for _, violation in group)
         causes.append(Cause(implementation.name, ids, example, sentence, searched))
@@ -86,13 +88,19 @@ def _with_hint(example: Violation, diagnosis: tuple[Diagnosis, ...]) -> tuple[Di
     return tuple({each.id: each for each in (*hints, *diagnosis)}.values())
 
 
+def _needs_measurements(diagnosis: tuple[Diagnosis, ...]) -> bool:
+    """Return whether no known explanation explains the whole cause, or only an arithmetic does."""
+    likely = next((each for each in diagnosis if not each.hint), None)
+    return likely is None or likely.mechanism.startswith(AS_IF)
+
+
 def diagnosed(implementation: Implementation, law: Law, violation: Violation) -> Violation:
     """Return a violation (failed law) on a smaller input, with the possible causes that explain it."""
 
     def explained(one: Violation) -> Violation:
         ((_, diagnosis),) = _explained(implementation, [(law, one)])
         found = _with_calls(implementation, _smaller(implementation, law, replace(one, diagnosis=diagnosis)))
-        return found if found.likely else _with_measurements(implementation, found)
+        return _with_measurements(implementation, found) if _needs_measurements(found.diagnosis) else found
 
     return or_note(violation, "it looked for the cause", explained)
 

@@ -12,6 +12,9 @@ calls changed the result, or the kernel is not deterministic. Then the search go
 (4) The counterexample must fail twice after earlier calls, and alone pass once more. Otherwise the
     kernel is not deterministic.
 
+A known bug that needs no earlier calls is then no cause, and all causes of one operation that need
+earlier calls are one.
+
 A search takes at most 32 processes and 60 seconds. Calls of other implementations and of other
 processes are not recorded, so state that they leave is not found.
 """
@@ -26,9 +29,9 @@ import numpy as np
 
 from properties.contract.operations import OPERATIONS
 from properties.verifier.call_record import RecordedCall
-from properties.verifier.report import Violation
+from properties.verifier.report import Cause, Diagnosis, Violation
 
-__all__ = ["InconclusiveError", "Replay", "reproduced"]
+__all__ = ["InconclusiveError", "Replay", "merged", "reproduced"]
 
 Replay = Callable[[Violation], Violation | None]
 """Replays a violation after its earlier calls in a fresh process: the violation that is seen there, or
@@ -42,6 +45,7 @@ _MOST_DESCRIBED = 3  # earlier calls, in a sentence
 _NOT_REPRODUCED = (
     "It failed in this run and passes in a fresh process; no sequence of the recorded calls reproduces it."
 )
+_LAW = "a call does not depend on earlier calls"
 _AT_LIMIT = " The search ended at its limit of processes or of time."
 
 
@@ -70,7 +74,35 @@ def reproduced(violation: Violation, history: Sequence[RecordedCall], replay: Re
         return violation
     except _LimitError:
         found, limit = None, _AT_LIMIT
-    return found or replace(violation, script="", measured=(), on_earlier_calls=_NOT_REPRODUCED + limit)
+    found = found or replace(violation, script="", measured=(), on_earlier_calls=_NOT_REPRODUCED + limit)
+    return replace(found, diagnosis=_with_memory(found.diagnosis)) if found.on_earlier_calls else found
+
+
+def _with_memory(diagnosis: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
+    """The known bugs that need earlier calls, of some explanations. They take a while to load, so they
+    are loaded only here.
+    """
+    from properties.bugs import CATALOGUE
+
+    return tuple(each for each in diagnosis if each.id in CATALOGUE and CATALOGUE[each.id].remembers)
+
+
+def merged(causes: Sequence[Cause]) -> tuple[Cause, ...]:
+    """Return the causes, with all causes of one operation as one whose examples need earlier calls, or
+    are about earlier calls. It has the example that fails after recorded calls, and a known bug.
+    """
+    groups: dict[str, list[Cause]] = {}
+    for cause in causes:
+        if cause.example.on_earlier_calls or cause.example.law == _LAW:
+            groups.setdefault(cause.example.operation, []).append(cause)
+    found = list(causes)
+    for group in groups.values():
+        if len(group) > 1 and any(cause.example.on_earlier_calls for cause in group):
+            best = min(group, key=lambda cause: (not cause.example.earlier_calls, not cause.likely))
+            laws = tuple(dict.fromkeys(law for cause in (best, *group) for law in cause.laws))
+            found = [cause for cause in found if not any(cause is other for other in group if other is not best)]
+            found[next(place for place, cause in enumerate(found) if cause is best)] = replace(best, laws=laws)
+    return tuple(found)
 
 
 @dataclass

@@ -66,7 +66,7 @@ def possible_causes(called: list[Operation], implementation: Implementation) -> 
         affected = tuple(operation.name for operation in called if operation.name in bug.mutants)
         for names in dict.fromkeys((affected, *((name,) for name in affected))) if affected else ():
             cause = _of_bug(bug, names, partial(_instances, bug, names))
-            remembers, layout = "two calls in a row" in bug.requires, bug.promises.get("conventions", DEFAULT)
+            remembers, layout = bug.remembers, bug.promises.get("conventions", DEFAULT)
             yield replace(cause, remembers=remembers, layout=layout)
 
 

@@ -84,7 +84,8 @@ class Violation:
     seen             the sizes of every call of the operation, and whether the call was right
     diagnosis        what reproduces the violation, best first
     notes            sentences about the violation
-    measured         sentences about what the instruments measured, if no cause is recognised
+    measured         sentences about what the instruments measured, if no cause is recognised, or only an
+                     arithmetic
     script           Python that shows the violation again
     shrunk           whether smaller cases were tried: one violation of each cause is shrunk
     larger           the cases from which it was shrunk, the largest first

@@ -94,7 +94,7 @@ def _main_sentences(cause: Cause) -> Iterator[str]:
         yield "attnspec did not search for a cause."
     elif not example.on_earlier_calls:
         yield "No known bug and no other convention reproduces these results."
-        yield from (f"Measured: {sentence}" for sentence in example.measured[:1])
+    yield from (f"Measured: {sentence}" for sentence in example.measured[:1])
 
 
 def _lines_of(prints: Callable[[Console], None], width: int) -> list[str]:
@@ -183,10 +183,10 @@ def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> 
     elif searched:
         results = "all of these results" if violation.diagnosis else "these results"
         print_indented(console, f"No known bug and no other convention reproduces {results}.")
-        for sentence in violation.measured:
-            print_indented(console, f"Measured: {sentence}")
     else:
         print_indented(console, "attnspec did not search for a cause.")
+    for sentence in violation.measured:
+        print_indented(console, f"Measured: {sentence}")
     if others := [each for each in violation.diagnosis if each is not first]:
         names = ", ".join(
             each.id if each.explains >= 1 else f"{each.id} ({each.explains:.0%} of the wrong calls)" for each in others
