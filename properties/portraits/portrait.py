@@ -310,7 +310,11 @@ def _portrait(
             *_unknown(implementation, operation, {*known, *_shown(findings)}, calls),
             *(f"{one.sizes}: {one.refused}" for one in at_sizes if one.refused),
             *([] if calls.number else ["what it computes: attnspec makes no call that the function takes"]),
-            *([f"quick: at most {_MOST_QUICK_CALLS} calls are made, which show less"] if work.is_quick else []),
+            *(
+                [f"quick: at most {_MOST_QUICK_CALLS} calls are made, which show less"]
+                if work.is_quick
+                else readings.left
+            ),
         ),
         calls.number + asked.number + (form.calls if form else 0),
         median(calls.seconds or [0.0]),

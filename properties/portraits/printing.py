@@ -70,7 +70,8 @@ def _print_operation(console: Console, portrait: OperationPortrait) -> None:
         said.add_row(Text("✗", style="bold red"), Text(anomaly))
     for question in portrait.questions:
         said.add_row(Text("?", style="bold yellow"), Text(question.says))
-    console.print(said)
+    if said.row_count:
+        console.print(said)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
     asked = {question.convention for question in portrait.questions}
     for fact in (fact for fact in portrait.facts if fact.subject not in asked):

@@ -22,6 +22,7 @@ _NARROW = {"head_dim": 2, "value_dim": 2, "num_heads": 2, "kv_heads": 1}
 _SQUARE, _WIDE, _HIGH = ({**_NARROW, "n_q": n_q, "n_k": n_k} for n_q, n_k in ((6, 6), (3, 7), (7, 3)))
 
 _MOST_CALLS = 60
+_CALLS_OF_BITS = 8
 
 POINTS: tuple[tuple[str, Sizes, Options], ...] = (
     ("causal", _WIDE, lambda sizes: {"causal": True}),
@@ -42,31 +43,40 @@ plain calls.
 @dataclass(frozen=True)
 class Readings:
     """What the instruments read: sentences on what is otherwise than it should be, facts, and the
-    records of those instruments that have maps.
+    records of those instruments that have maps. `unread` are the options for which no call was left.
     """
 
     anomalies: tuple[str, ...] = ()
     facts: tuple[Fact, ...] = ()
     records: tuple[Record, ...] = ()
+    unread: tuple[str, ...] = ()
+
+    @property
+    def left(self) -> list[str]:
+        """A clause on the options for which no call was left; [] if every option was read."""
+        return [f"what queries read with {'; '.join(self.unread)}: no call was left"] if self.unread else []
 
 
 def read(implementation: Implementation, operation: Operation, calls: Calls, until: float) -> Readings:
     """Read an operation with all instruments, by at most 60 calls. The plain calls come first. Calls
-    with options follow until a sentence is found, and then the calls that show what changes bits.
+    with options follow until a sentence is found, and then at most 8 calls that show what changes bits.
     """
     plain = plain_call(operation, implementation, {})
     if plain is None or not operation.takes_arrays:
         return Readings()
-    probe = Probe(Caller(implementation, operation.name, calls.count), min(_MOST_CALLS, calls.left), until)
+    caller, unread = Caller(implementation, operation.name, calls.count), []
+    probe = Probe(caller, min(_MOST_CALLS, calls.left), until)
     said = sentences_around(probe, plain)
     for words, sizes, options in () if operation.is_played else POINTS:
         arguments = plain_call(operation, implementation, sizes, options, four_axes=True)
         if arguments is None or said:
             continue
         told = sentences_at(probe, shape_of(operation, arguments))
+        unread += [] if probe.calls else [words]
         said = tuple(f"With {words}: {sentence[0].lower()}{sentence[1:]}" for sentence in told)
     accuracy = [
         fact for _, record in probe.records if isinstance(record, Micrometer) for fact in facts_of_accuracy(record)
     ]
     maps = tuple(one for one in probe.records if not isinstance(one[1], Micrometer))
-    return Readings(said, (*accuracy, *facts_of_bits(probe, plain)), maps)
+    changing = facts_of_bits(Probe(caller, min(_CALLS_OF_BITS, calls.left), until), plain)
+    return Readings(said, (*accuracy, *changing), maps, () if said else tuple(unread))
