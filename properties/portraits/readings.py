@@ -22,6 +22,7 @@ _NARROW = {"head_dim": 2, "value_dim": 2, "num_heads": 2, "kv_heads": 1}
 _SQUARE, _WIDE, _HIGH = ({**_NARROW, "n_q": n_q, "n_k": n_k} for n_q, n_k in ((6, 6), (3, 7), (7, 3)))
 
 _MOST_CALLS = 60
+_CALLS_OF_BITS = 8
 
 POINTS: tuple[tuple[str, Sizes, Options], ...] = (
     ("causal", _WIDE, lambda sizes: {"causal": True}),
@@ -51,8 +52,8 @@ class Readings:
 
 
 def read(implementation: Implementation, operation: Operation, calls: Calls, until: float) -> Readings:
-    """Read an operation with all instruments, by at most 60 calls. The plain calls come first. Calls
-    with options follow until a sentence is found, and then the calls that show what changes bits.
+    """Read an operation with all instruments, by at most 60 calls, and by eight more that show what
+    changes bits. Plain calls come first. Calls with options follow until a sentence is found.
     """
     plain = plain_call(operation, implementation, {})
     if plain is None or not operation.takes_arrays:
@@ -68,5 +69,6 @@ def read(implementation: Implementation, operation: Operation, calls: Calls, unt
     accuracy = [
         fact for _, record in probe.records if isinstance(record, Micrometer) for fact in facts_of_accuracy(record)
     ]
+    facts = Probe(Caller(implementation, operation.name, calls.count), min(_CALLS_OF_BITS, calls.left), until)
     maps = tuple(one for one in probe.records if not isinstance(one[1], Micrometer))
-    return Readings(said, (*accuracy, *facts_of_bits(probe, plain)), maps)
+    return Readings(said, (*accuracy, *facts_of_bits(facts, plain)), maps)
