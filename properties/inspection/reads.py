@@ -88,8 +88,9 @@ def reads(probe: Probe, shape: Shape) -> Reads:
         more = probe.weights(shape, finer)
         reading = joined([reading.changed(itemgetter((slice(None), kept))), more], partial(np.concatenate, axis=1))
         blocks = [*(blocks[place] for place in kept), *finer]
-    order = np.argsort([keys[0] for keys in blocks])
-    blocks, reading = [blocks[place] for place in order], reading.changed(lambda x: x[:, order])
+        order = np.argsort([keys[0] for keys in blocks])
+        blocks = [blocks[place] for place in order]
+        reading = reading.changed(itemgetter((slice(None), order)))
     return Reads(
         reading,
         tuple(blocks),

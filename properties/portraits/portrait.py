@@ -6,7 +6,7 @@ read the kernel as it should be under these conventions. What they read otherwis
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from statistics import median
 from typing import Any
@@ -200,19 +200,20 @@ def inspect(
         known = {found: value for portrait in portraits for found, value in portrait.conventions.items()}
         is_declared = isinstance(kernel, Implementation) if declared is None else declared
         of_operation = _of_declared if is_declared else _of_undeclared
-        portraits.append(of_operation(adapter, OPERATIONS[name], known, work))
+        portraits.append(of_operation(adapter, OPERATIONS[name], replace(work, known=known)))
     return Portrait(adapter.name, tuple(portraits), time.perf_counter() - started)
 
 
 @dataclass(frozen=True)
 class _Work:
-    """What is measured of each operation: until a reading of time.monotonic, also at some sizes, by
-    any number of calls or by few.
+    """What is measured of an operation: until a reading of time.monotonic, also at some sizes, by any
+    number of calls or by few. `known` are the conventions that earlier operations showed.
     """
 
     until: float
     shapes: tuple[Mapping[str, int], ...]
     is_quick: bool
+    known: Mapping[str, Any] = field(default_factory=dict)
 
     def form(self, function: Any, operation: str) -> Form:
         """How a function can be called as an operation."""
@@ -224,14 +225,12 @@ class _Work:
         return Calls(_MOST_QUICK_CALLS - used, _KEPT_FOR_INSTRUMENTS) if self.is_quick else Calls()
 
 
-def _of_undeclared(
-    adapter: Implementation, operation: Operation, known: Mapping[str, Any], work: _Work
-) -> OperationPortrait:
+def _of_undeclared(adapter: Implementation, operation: Operation, work: _Work) -> OperationPortrait:
     """The portrait of an operation about which nothing is declared."""
     form = work.form(adapter.operations[operation.name], operation.name)
     calls = work.calls(form.calls)
-    made, findings = _best(form, adapter, operation, known, calls)
-    values = {**known, **{name: value for finding in findings for name, value in finding.values.items()}}
+    made, findings = _best(form, adapter, operation, work.known, calls)
+    values = {**work.known, **{name: value for finding in findings for name, value in finding.values.items()}}
     others = sorted((kind for kind in calls.raised if not issubclass(kind, made.refuses)), key=str)
     implementation = following(replace(made, refuses=(*made.refuses, *others)), values)
     if empty := tuple(wrong_empty_sizes(implementation, operation, calls)):
@@ -239,7 +238,7 @@ def _of_undeclared(
         form = replace(form, words=(*form.words, "positive sizes"), refusals=(*form.refusals, *refusals))
         positive = {**implementation.support.sizes, **read_support("positive sizes").sizes}
         implementation = replace(implementation, supports=replace(implementation.support, sizes=positive))
-    return _portrait(implementation, form, findings, calls, work, known)
+    return _portrait(implementation, operation, form, findings, calls, work)
 
 
 def _best(
@@ -264,15 +263,13 @@ def _best(
     return best[1:]
 
 
-def _of_declared(
-    adapter: Implementation, operation: Operation, known: Mapping[str, Any], work: _Work
-) -> OperationPortrait:
+def _of_declared(adapter: Implementation, operation: Operation, work: _Work) -> OperationPortrait:
     """The portrait of an operation whose adapter declares everything. A value that the results show
     and the adapter does not declare is an anomaly.
     """
     called, calls = replace(adapter, operations={operation.name: adapter.operations[operation.name]}), work.calls()
-    findings = infer(replace(called, conventions=replace(DEFAULT)), operation, known, calls)
-    portrait = _portrait(called, None, findings, calls, work, known)
+    findings = infer(replace(called, conventions=DEFAULT), operation, work.known, calls)
+    portrait = _portrait(called, operation, None, findings, calls, work)
     declared = called.resolved_conventions
     others = tuple(
         f"The adapter declares {name}={getattr(declared, name)!r}, but the results show {name}={value!r}: "
@@ -285,16 +282,13 @@ def _of_declared(
 
 def _portrait(
     implementation: Implementation,
+    operation: Operation,
     form: Form | None,
     findings: tuple[Finding, ...],
     calls: Calls,
     work: _Work,
-    known: Mapping[str, Any],
 ) -> OperationPortrait:
-    """The portrait of the only operation of an implementation, read as its declarations say. Earlier
-    operations have shown the known conventions.
-    """
-    (operation,) = (OPERATIONS[name] for name in implementation.operations)
+    """The portrait of an operation, read as its declarations say."""
     unexplained = tuple(_unexplained_call(finding) for finding in findings if not finding.values)
     asked = Calls(calls.left)
     at_sizes = tuple(read_at(implementation, operation, sizes, asked, work.until) for sizes in work.shapes)
@@ -307,13 +301,13 @@ def _portrait(
         findings,
         (*(sentence for one in at_sizes for sentence in one.anomalies), *readings.anomalies, *unexplained),
         (
-            *_unknown(implementation, operation, {*known, *_shown(findings)}, calls),
+            *_unknown(implementation, operation, {*work.known, *_shown(findings)}, calls),
             *(f"{one.sizes}: {one.refused}" for one in at_sizes if one.refused),
             *([] if calls.number else ["what it computes: attnspec makes no call that the function takes"]),
             *(
-                [f"quick: at most {_MOST_QUICK_CALLS} calls are made, which show less"]
+                (f"quick: at most {_MOST_QUICK_CALLS} calls are made, which show less",)
                 if work.is_quick
-                else readings.left
+                else readings.left_out
             ),
         ),
         calls.number + asked.number + (form.calls if form else 0),

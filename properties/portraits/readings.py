@@ -28,7 +28,7 @@ POINTS: tuple[tuple[str, Sizes, Options], ...] = (
     ("causal", _WIDE, lambda sizes: {"causal": True}),
     ("causal and scale=0", _WIDE, lambda sizes: {"causal": True, "scale": 0.0}),
     ("causal and scale=-0.5", _WIDE, lambda sizes: {"causal": True, "scale": -0.5}),
-    ("causal", _HIGH, lambda sizes: {"causal": True}),
+    ("causal and more queries than keys", _HIGH, lambda sizes: {"causal": True}),
     ("causal and an offset of 2", _WIDE, lambda sizes: {"causal": True, "offset": 2}),
     ("causal and window=(2, None)", _SQUARE, lambda sizes: {"causal": True, "window": (2, None)}),
     ("window=(2, 1)", _SQUARE, lambda sizes: {"window": (2, 1)}),
@@ -52,21 +52,20 @@ class Readings:
     unread: tuple[str, ...] = ()
 
     @property
-    def left(self) -> list[str]:
-        """A clause on the options for which no call was left; [] if every option was read."""
-        return [f"what queries read with {'; '.join(self.unread)}: no call was left"] if self.unread else []
+    def left_out(self) -> tuple[str, ...]:
+        """A clause on the options for which no call was left; () if every option was read."""
+        return (f"what queries read with {'; '.join(self.unread)}: no call was left",) if self.unread else ()
 
 
 def read(implementation: Implementation, operation: Operation, calls: Calls, until: float) -> Readings:
-    """Read an operation with all instruments, by at most 60 calls. The plain calls come first. Calls
-    with options follow until a sentence is found, and then at most 8 calls that show what changes bits.
+    """Read an operation with all instruments, by at most 60 calls, and by eight more that show what
+    changes bits. Plain calls come first. Calls with options follow until a sentence is found.
     """
     plain = plain_call(operation, implementation, {})
     if plain is None or not operation.takes_arrays:
         return Readings()
-    caller, unread = Caller(implementation, operation.name, calls.count), []
-    probe = Probe(caller, min(_MOST_CALLS, calls.left), until)
-    said = sentences_around(probe, plain)
+    probe = Probe(Caller(implementation, operation.name, calls.count), min(_MOST_CALLS, calls.left), until)
+    said, unread = sentences_around(probe, plain), []
     for words, sizes, options in () if operation.is_played else POINTS:
         arguments = plain_call(operation, implementation, sizes, options, four_axes=True)
         if arguments is None or said:
@@ -77,6 +76,6 @@ def read(implementation: Implementation, operation: Operation, calls: Calls, unt
     accuracy = [
         fact for _, record in probe.records if isinstance(record, Micrometer) for fact in facts_of_accuracy(record)
     ]
+    facts = Probe(Caller(implementation, operation.name, calls.count), min(_CALLS_OF_BITS, calls.left), until)
     maps = tuple(one for one in probe.records if not isinstance(one[1], Micrometer))
-    changing = facts_of_bits(Probe(caller, min(_CALLS_OF_BITS, calls.left), until), plain)
-    return Readings(said, (*accuracy, *changing), maps, () if said else tuple(unread))
+    return Readings(said, (*accuracy, *facts_of_bits(facts, plain)), maps, () if said else tuple(unread))

@@ -280,3 +280,9 @@ def test_widths_that_fail_share_a_line() -> None:
     assert said[0].startswith("head_dim = value_dim = 1, 3, 128, ")
     assert said[0].endswith(": ValueError: width 1 is not 64")
     assert len(said) <= 2  # the other line has a head_dim that is not the value_dim
+
+
+def test_options_without_a_call_are_named() -> None:
+    """Attention with every option needs more calls than there are."""
+    (portrait,) = inspect({"attention": REFERENCE["attention"]}).operations
+    assert any("a sink; a bias: no call was left" in clause for clause in portrait.unknown), portrait.unknown

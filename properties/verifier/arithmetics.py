@@ -28,6 +28,7 @@ must explain all calls.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -329,11 +330,11 @@ def _may_flush(call: Call, implementation: Implementation) -> bool:
     if "scores" in given:
         spread = 2 * float(given["scores"].max(where=np.isfinite(given["scores"]), initial=0.0))
     elif {"q", "k"} <= given.keys():
-        spread = 2 * given["q"].shape[-1] * float(np.prod([given[name].max(initial=0.0) for name in "qk"]))
+        spread = 2 * given["q"].shape[-1] * prod(float(given[name].max(initial=0.0)) for name in "qk")
     else:
         spread = 0.0
     smallest = arithmetic.elementwise.smallest_normal
-    return least < arithmetic.output.smallest_normal or min(least**2, np.exp(-spread)) < smallest
+    return least < arithmetic.output.smallest_normal or min(least * least, np.exp(-spread)) < smallest
 
 
 _Budgets = list[tuple[Enclosure, ...]]
