@@ -38,7 +38,7 @@ from properties.inspection.shapes import Shape, shape_of
 from properties.inspection.term_sentences import sentences_of_terms
 from properties.inspection.terms import terms
 
-__all__ = ["AROUND", "calls_of_equal_scores", "measured", "sentences_around", "sentences_at"]
+__all__ = ["AROUND", "calls_of_equal_scores", "measured", "needs_many_calls", "sentences_around", "sentences_at"]
 
 _MOST_CALLS = 60
 _MOST_SECONDS = 5.0  # for slow implementations: everyday sizes take less than one
@@ -165,8 +165,12 @@ def calls_of_equal_scores(implementation: Implementation, call: Call) -> tuple[C
     return tuple(probe.made)
 
 
-def sentences_around(probe: Probe, arguments: Sequence[Any]) -> tuple[str, ...]:
-    """Return the sentences of `measured` on the operation of a probe, by the calls that it has left."""
+def sentences_around(
+    probe: Probe, arguments: Sequence[Any], chosen: Callable[[Instrument], bool] = lambda instrument: True
+) -> tuple[str, ...]:
+    """Return the sentences of `measured` on the operation of a probe, by the chosen instruments and by
+    the calls that the probe has left.
+    """
     called = probe.operation
     if called.name not in AROUND:
         return ()
@@ -176,7 +180,9 @@ def sentences_around(probe: Probe, arguments: Sequence[Any]) -> tuple[str, ...]:
     found: tuple[str, ...] = ()
     speaks: Instrument | None = None
     for instrument, shape in _measurements(probe, called, own):
-        if speaks not in (None, instrument) or not (said := _said(probe, instrument, shape)):
+        if not chosen(instrument) or speaks not in (None, instrument):
+            continue
+        if not (said := _said(probe, instrument, shape)):
             continue
         speaks, where = instrument, shape.beside(own)
         if not where:
@@ -188,6 +194,11 @@ def sentences_around(probe: Probe, arguments: Sequence[Any]) -> tuple[str, ...]:
     return found
 
 
+def needs_many_calls(instrument: Instrument) -> bool:
+    """Return whether an instrument makes about ten calls for one shape."""
+    return instrument in _OF_MANY_CALLS
+
+
 def sentences_at(probe: Probe, shape: Shape) -> tuple[str, ...]:
     """Return the sentences of the first instrument that has something to say at one shape, of those
     that measure the operation at the shape of the given call by few calls.
@@ -195,7 +206,7 @@ def sentences_at(probe: Probe, shape: Shape) -> tuple[str, ...]:
     own = (
         instrument
         for instrument, sizes in AROUND.get(probe.operation.name, ())
-        if not sizes and instrument not in _OF_MANY_CALLS
+        if not sizes and not needs_many_calls(instrument)
     )
     return next((said for instrument in own if (said := _said(probe, instrument, shape))), ())
 

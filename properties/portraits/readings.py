@@ -7,7 +7,7 @@ import numpy as np
 from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operation import Operation
-from properties.inspection.measurements import sentences_around, sentences_at
+from properties.inspection.measurements import needs_many_calls, sentences_around, sentences_at
 from properties.inspection.micrometer import Micrometer
 from properties.inspection.probe import Probe
 from properties.inspection.shapes import shape_of
@@ -20,6 +20,8 @@ __all__ = ["POINTS", "Readings", "read"]
 
 _NARROW = {"head_dim": 2, "value_dim": 2, "num_heads": 2, "kv_heads": 1}
 _SQUARE, _WIDE, _HIGH = ({**_NARROW, "n_q": n_q, "n_k": n_k} for n_q, n_k in ((6, 6), (3, 7), (7, 3)))
+
+_GRADIENTS = {"n_q": 3, "n_k": 4, "head_dim": 3, "value_dim": 5}  # each channel of v and grad_out is a call
 
 _MOST_CALLS = 60
 _CALLS_OF_BITS = 8
@@ -59,13 +61,14 @@ class Readings:
 
 def read(implementation: Implementation, operation: Operation, calls: Calls, until: float) -> Readings:
     """Read an operation with all instruments, by at most 60 calls, and by eight more that show what
-    changes bits. Plain calls come first. Calls with options follow until a sentence is found.
+    changes bits. Plain calls come first, calls with options follow, and the instruments that need many
+    calls come last, until a sentence is found.
     """
-    plain = plain_call(operation, implementation, {})
+    plain = plain_call(operation, implementation, _GRADIENTS if "grad_out" in operation.parameters else {})
     if plain is None or not operation.takes_arrays:
         return Readings()
     probe = Probe(Caller(implementation, operation.name, calls.count), min(_MOST_CALLS, calls.left), until)
-    said, unread = sentences_around(probe, plain), []
+    said, unread = sentences_around(probe, plain, lambda instrument: not needs_many_calls(instrument)), []
     for words, sizes, options in () if operation.is_played else POINTS:
         arguments = plain_call(operation, implementation, sizes, options, four_axes=True)
         if arguments is None or said:
@@ -73,6 +76,7 @@ def read(implementation: Implementation, operation: Operation, calls: Calls, unt
         told = sentences_at(probe, shape_of(operation, arguments))
         unread += [] if probe.calls else [words]
         said = tuple(f"With {words}: {sentence[0].lower()}{sentence[1:]}" for sentence in told)
+    said = said or sentences_around(probe, plain, needs_many_calls)
     accuracy = [
         fact for _, record in probe.records if isinstance(record, Micrometer) for fact in facts_of_accuracy(record)
     ]
