@@ -43,14 +43,15 @@ class Probe:
     """The caller's own operation, for at most `calls` calls until a reading of time.monotonic.
 
     `worst` is the largest error so far divided by its error limit, and `wrong` the first call with
-    a result outside its limit. `records` are the records that instruments made, each with the shape
-    of its calls. `made` are the calls that were compared with the oracle.
+    a result outside its limit. `tells` says whether some limit could have shown a mistake. `records`
+    are the records that instruments made, each with the shape of its calls. `made` are the calls
+    that were compared with the oracle.
     """
 
     def __init__(self, caller: Caller, calls: int, until: float = inf) -> None:
         self.caller, self.calls, self.until = caller, calls, until
         self.operation = OPERATIONS[caller.operation]
-        self.worst, self.wrong = 0.0, tuple[Call, ...]()
+        self.worst, self.wrong, self.tells = 0.0, tuple[Call, ...](), False
         self.records: list[tuple[Shape, Any]] = []
         self.made: list[Call] = []
 
@@ -84,6 +85,9 @@ class Probe:
         self.made += self.caller.calls
         if self.operation.returns_booleans:
             return self._mask(arguments, results[0])
+        self.tells = self.tells or any(
+            one.excess.size and one.budget.judged and not one.budget.vacuous for one in results
+        )
         self.worst = max([self.worst, *(float(one.excess.max(initial=0.0)) for one in results)])
         if self.worst > 1 and not self.wrong:
             self.wrong = (self.caller.calls[-1],)
@@ -103,7 +107,7 @@ class Probe:
     def _mask(self, arguments: tuple[Any, ...], mask: Array) -> dict[str, Reading]:
         """The mask that a call returned: 1 where a key is visible."""
         (expected,) = self.caller.expected(self.operation, arguments)
-        wrong = mask != expected
+        wrong, self.tells = mask != expected, True
         if wrong.any():
             self.worst, self.wrong = inf, self.wrong or (self.caller.calls[-1],)
         return {self.operation.outputs[0]: Reading(mask.astype(float), expected.astype(float), wrong)}

@@ -89,7 +89,7 @@ def _of_sink(term: Term) -> str:
     for key in range(number) if is_whole else ():
         at_key = sinks * (np.arange(number) == key)
         if _is_near(logs, at_key - at_key[..., -1:], rows):
-            return _placed(f"The sink is added to the score of key {key}, should be a key of its own", rows, term)
+            return _placed(f"The sink is added to the score of key {key}, should be a separate key", rows, term)
     if not _is_near(logs, 0.0 * sinks, rows):
         return ""
     with np.errstate(all="ignore"):

@@ -222,7 +222,8 @@ def _require_right(
         counted = f"{wrong} of {number} {entries} are wrong{_like_roundings(readings)}."
         raise BrokenError(" ".join(sentences) or counted, probe.worst)
     subject.worst = probe.worst
-    subject.require(True, "")
+    if probe.tells:
+        subject.require(True, "")
 
 
 def _like_roundings(readings: Sequence[Reading]) -> str:

@@ -66,7 +66,7 @@ MEASURED = {
     "split_keys": (attention_case((2,), 2, 3, 50), "Batch 1 of 2 reads the values of batch 0."),
     "sink_of_a_key": (
         attention_case((), 2, 2, 3, sink=np.array([0.5, -1.0])),
-        "the sink is added to the score of key 0, should be a key of its own.",
+        "the sink is added to the score of key 0, should be a separate key.",
     ),
     "partner_lane": (
         {"x": RANDOM.normal(size=(2, 96)), "start_pos": 3},

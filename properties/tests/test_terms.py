@@ -128,7 +128,7 @@ def test_a_sink_without_the_maximum_is_told():
 
 def test_a_sink_of_key_0_is_told():
     (said,) = sentences(KERNELS["sink_of_a_key"](True))
-    assert said == "The sink is added to the score of key 0, should be a key of its own."
+    assert said == "The sink is added to the score of key 0, should be a separate key."
     assert sentences(KERNELS["sink_of_a_key"](False)) == ()
 
 

@@ -42,7 +42,7 @@ MEASURED = {
     "t19": (attention_case((2,), 2, 1, 1040), "Batch 1 of 2 reads the values of batch 0."),
     "t20": (
         attention_case((), 2, 2, 3, sink=np.array([0.5, -1.0])),
-        "sink is added to the score of key 0, should be a key of its own.",
+        "sink is added to the score of key 0, should be a separate key.",
     ),
     "t23": ({"x": RANDOM.normal(size=(2, 96)), "start_pos": 3}, "Channel 0 is paired with"),
     "t32": (attention_case((), 3, 2, 3), "3 heads are not refused, but their number should be a multiple of the 2"),
