@@ -179,7 +179,7 @@ def _find_option(trials: Trials, name: str, value: Any) -> None:
 
 
 def _adjusted(trials: Trials, form: Form, name: str) -> Form | None:
-    """The form in which an option may have its less usual values too; None if there is none."""
+    """Return the form that passes the less usual values of an option too; None if no form passes them."""
     if name not in _UNUSUAL:
         return form
     trial = trials.trial.with_arguments(**{name: _UNUSUAL[name](trials.trial)})

@@ -1,4 +1,4 @@
-"""What an implementation does with a number of heads that is no multiple of the number of key heads.
+"""What an implementation does with a number of heads that is not a multiple of the number of key heads.
 
 Such a call has no meaning, so an implementation should refuse it. If it returns, then with v = 1 a head
 that reads keys by weights that add up to 1 returns 1:

@@ -43,7 +43,7 @@ _COLUMNS = 16  # of v for one exponential
 _CANDIDATES = 1 << 14  # columns of which these are chosen
 _INTEGERS = 128  # the largest number in v
 _ROUNDINGS = 4  # of a sum of two products and its quotient
-_LARGEST_ERROR = 0.1  # relative: a larger one is no question of accuracy
+_LARGEST_ERROR = 0.1  # relative: a larger error is a wrong weight, not a rounding
 
 _STOPS = {"bfloat16": 2**8, "float16": 2**11}
 """The number at which a sum of ones stops in a format: adding 1 to it gives the same number again."""
