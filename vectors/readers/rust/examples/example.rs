@@ -66,7 +66,7 @@ fn main() -> Result<(), String> {
     let rounded: Rounding = if format == "float32" { |x| f64::from(x as f32) } else { |x| x };
     let judge = |operation: &str, name: &str, call: &dyn Fn(&Inputs) -> Outputs| {
         let vectors = Vectors::open(format!("{folder}/{operation}.json"))?;
-        println!("{operation} {name} fails {} of {}", vectors.failing(&format, call).len(), vectors.number(&format));
+        println!("{operation} {name} fails {} of {}", vectors.failing(&format, call)?.len(), vectors.number(&format)?);
         Ok::<(), String>(())
     };
     judge("hard_masked_softmax", "right", &|x| softmax(x, false, rounded))?;

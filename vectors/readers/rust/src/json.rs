@@ -17,7 +17,7 @@ pub enum Json {
 impl Json {
     /// Parse a text, or say where it is no JSON.
     pub fn parse(text: &str) -> Result<Json, String> {
-        let mut parser = Parser { text: text.as_bytes(), at: 0 };
+        let mut parser = Parser { text: text.as_bytes(), at: 0, depth: 0 };
         let found = parser.value()?;
         parser.skip();
         if parser.at == text.len() { Ok(found) } else { parser.wrong("the end") }
@@ -52,7 +52,10 @@ impl Json {
 struct Parser<'a> {
     text: &'a [u8],
     at: usize,
+    depth: usize,
 }
+
+const DEEPEST: usize = 32;
 
 impl Parser<'_> {
     fn wrong<T>(&self, wanted: &str) -> Result<T, String> {
@@ -82,10 +85,18 @@ impl Parser<'_> {
         }
         match self.text.get(self.at) {
             Some(b'"') => Ok(Json::Text(self.string()?)),
-            Some(b'[') => self.list(),
-            Some(b'{') => self.object(),
+            Some(b'[' | b'{') if self.depth == DEEPEST => self.wrong("of fewer levels"),
+            Some(b'[') => self.deeper(Self::list),
+            Some(b'{') => self.deeper(Self::object),
             _ => self.digits(),
         }
+    }
+
+    fn deeper(&mut self, parse: fn(&mut Self) -> Result<Json, String>) -> Result<Json, String> {
+        self.depth += 1;
+        let found = parse(self);
+        self.depth -= 1;
+        found
     }
 
     fn digits(&mut self) -> Result<Json, String> {
