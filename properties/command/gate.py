@@ -89,7 +89,7 @@ def add_to(commands: Any) -> None:
         help="accept or reject an untrusted kernel",
         description="Check an untrusted kernel against the laws. The kernel runs in separate processes that cannot "
         "import attnspec, on inputs that the kernel cannot predict. "
-        "Exit status: 0 accepted · 1 not accepted · 2 the kernel cannot be checked.",
+        "Exit status: 0 accepted · 1 not accepted · 2 the kernel cannot be checked · 3 not judged: out of time.",
     )
     for name, (purpose, settings) in _ARGUMENTS.items():
         gate.add_argument(name, help=purpose, **settings)
@@ -109,7 +109,7 @@ def _gate(options: argparse.Namespace) -> int:
         raise ValueError(str(error)) from error
     json_text = json.dumps(verdict.to_dict(), indent=1, allow_nan=False) + "\n"
     file_name = options.candidate.name
-    summary = f"{file_name} is accepted" if verdict.accepted else f"{file_name} is not accepted. {verdict.cause}"
+    summary = f"{file_name} {_STATUSES[_status(verdict)]}" + (f". {verdict.cause}" if verdict.cause else "")
     if place is not None:
         try:
             write_whole(place, json_text)
@@ -120,7 +120,15 @@ def _gate(options: argparse.Namespace) -> int:
             print(json_text, end="")
         else:
             _print(verdict, summary)
-    return 0 if verdict.accepted else 1
+    return _status(verdict)
+
+
+_STATUSES = {0: "is accepted", 1: "is not accepted", 3: "is not judged: out of time"}
+
+
+def _status(verdict: "Verdict") -> int:
+    """Return the exit status of a verdict."""
+    return 3 if not verdict.judged else 0 if verdict.accepted else 1
 
 
 def _print(verdict: "Verdict", said: str) -> None:
@@ -128,7 +136,7 @@ def _print(verdict: "Verdict", said: str) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, emoji=False)
-    if not verdict.accepted:
+    if verdict.judged and not verdict.accepted:
         from properties.views.violation import print_cause, print_indented  # loads tables, which take a while
 
         for cause in verdict.report.causes:

@@ -89,6 +89,7 @@ def kernelbench(problem: Path, solution: Path, libraries: tuple[str, ...] = ()) 
             "supports": ["positive sizes"] if causal else ["positive sizes", "no log-sum-exp"],
         },
         libraries,
+        candidate.broken,
     )
 
 

@@ -2,16 +2,13 @@
 
 import os
 import secrets
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from oracles import Arithmetic, Conventions
@@ -24,6 +21,7 @@ from properties.gatehouse.process import Process
 from properties.gatehouse.sandbox import sandbox
 from properties.gatehouse.submission import Submission, of_file
 from properties.gatehouse.verdict import Verdict, cause, score
+from properties.gatehouse.watch import Watch
 from properties.laws.law import Law
 from properties.verifier.diagnosis import causes_of
 from properties.verifier.examination import Supervision
@@ -86,6 +84,9 @@ def gate(
     if not isinstance(candidate, Submission):
         of_the_file = {name: promises.pop(name) for name in _OF_SUBMISSIONS if name in promises}
         candidate = of_file(candidate, functions, **of_the_file)
+    settings: dict[str, Any] = {"max_examples": _EXAMPLES[quick], "seed": seed, "quick": quick}
+    if candidate.broken:
+        return Verdict(False, 0.0, candidate.broken, (), time.monotonic() - start, Report((), settings))
     given_promises = {
         name: value for name, value in (("arithmetic", arithmetic), ("conventions", conventions)) if value is not None
     }
@@ -103,25 +104,20 @@ def gate(
         reasons = unusable or [f"It {kernel.process.ended}." for kernel in (first, second) if kernel.process.ended]
     outcomes, causes, calls = examination
     laws_outcomes, causes = with_causes(outcomes, causes, lambda violation: "")
-    settings = {
-        "max_examples": _EXAMPLES[quick],
-        "seed": seed,
-        "quick": quick,
-        "arithmetic": promised.resolved_arithmetic.name,
-    }
+    settings["arithmetic"] = promised.resolved_arithmetic.name
     report = Report(laws_outcomes, settings, causes=causes)
     enclosed_parts = (
         *(["files"] if first.enclosed and second.enclosed else []),
         *(["processes"] if first.process.apart else []),
     )
-    accepted = report.ok and not reasons
     return Verdict(
-        accepted,
+        report.ok and not reasons,
         score([*laws_outcomes], calls),
         cause(reasons, report),
         enclosed_parts,
         time.monotonic() - start,
         report,
+        judged=not (first.process.starved or second.process.starved),
     )
 
 
@@ -164,18 +160,13 @@ def _never(*arguments: Any, **options: Any) -> Any:
 
 def _started(candidate: Submission, promised: Implementation, limits: Limits, stack: ExitStack) -> IsolatedKernel:
     """Start the kernel in a new process and a new folder, and return it. Both end with the stack."""
-    folder = Path(tempfile.mkdtemp()).resolve()  # its name does not mention attnspec
-    stack.callback(_remove, folder)
+    watch = Watch()
+    stack.callback(watch.end)
     libraries = ("numpy", "ml_dtypes", *(["torch"] if candidate.arrays == "torch" else []), *candidate.libraries)
-    process = Process(sandbox(folder, libraries, dict(candidate.sources)), candidate.arrays, limits.memory)
+    surroundings = sandbox(watch.folder, libraries, dict(candidate.sources))
+    process = Process(surroundings, watch, candidate.arrays, limits.memory)
     stack.callback(process.end, "")
     return IsolatedKernel(process, candidate.entry, candidate.arrays, promised, limits)
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder, also if it is deep, or if permissions of its folders forbid it."""
-    for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
-        subprocess.run([*command, "--", str(folder)], stderr=subprocess.DEVNULL, check=False)
 
 
 def _examined(

@@ -77,7 +77,7 @@ class IsolatedKernel:
                 raise self.process.end("wrote something else than an answer, when it was imported")
         except EndedError as ended:
             return f"It {ended}."
-        self.process.seconds = 0.0
+        self.process.seconds, self.process.all_seconds = 0.0, self.limits.calls
         if has(answer, RAISED):
             raised = self._raised(answer)
             return f"It raised {type(raised).__name__} when it was imported: {raised}"
@@ -85,6 +85,7 @@ class IsolatedKernel:
 
     def finish(self) -> list[str]:
         """Return sentences that say what is wrong after all calls; an empty list if all is right."""
+        self.process.seconds = 0.0
         try:
             answer, data = self.process.ask({}, [], self.limits.call, "after all calls")
             if not has(answer, FINISHED):
@@ -138,9 +139,6 @@ class IsolatedKernel:
         """Return the answers to calls that are made at the same time. Raises EndedError if the
         process gives no answer.
         """
-        seconds_left = self.limits.calls - self.process.seconds
-        if seconds_left <= 0:
-            raise self.process.end(f"took more than {self.limits.calls:.3g} s for all calls together")
         activity, chunks = f"in a call of {calls[0][0].name}", list[bytes]()
         requests = [
             {
@@ -151,9 +149,7 @@ class IsolatedKernel:
             }
             for operation, positional, options in calls
         ]
-        header, data = self.process.ask(
-            {"calls": requests, "keep": keep}, chunks, min(self.limits.call, seconds_left), activity
-        )
+        header, data = self.process.ask({"calls": requests, "keep": keep}, chunks, self.limits.call, activity)
         try:
             return answers(header, data, [(*positional, *options.values()) for _, positional, options in calls])
         except wire.NonsenseError:

@@ -6,18 +6,20 @@ question ends the process.
 """
 
 import json
+import math
 import os
 import secrets
 import signal
 import subprocess
-import time
 from contextlib import suppress
 from pathlib import Path
 from select import select
 from typing import Any
 
 from properties.gatehouse import wire
+from properties.gatehouse.clock import Clock
 from properties.gatehouse.sandbox import Sandbox
+from properties.gatehouse.watch import Watch
 
 __all__ = ["EndedError", "Process"]
 
@@ -41,6 +43,7 @@ and cannot be imported, so the kernel may have modules of the same names.
 """
 _PIECE = 2**16  # bytes that are read or written at once
 _SECONDS_TO_DIE = 5.0  # after SIGKILL
+_FAR = 10  # times the time limit of a call: how long a call may take if it waits for a processor
 
 
 class EndedError(Exception):
@@ -53,11 +56,14 @@ class Process:
     """A process that runs untrusted code, in a new session.
 
     `ended` says why it has ended, and is "" while it runs. `seconds` is the time that its answers
-    took. `apart` says whether it has a new namespace of processes.
+    took, of at most `all_seconds`; time for which the machine gave it no processor does not count.
+    `starved` says whether it has ended because it got almost no processor. `apart` says whether it
+    has a new namespace of processes.
     """
 
-    def __init__(self, sandbox: Sandbox, arrays: str, memory: int) -> None:
-        self.ended, self.seconds, self.apart = "", 0.0, sandbox.apart
+    def __init__(self, sandbox: Sandbox, watch: Watch, arrays: str, memory: int) -> None:
+        self.ended, self.starved, self.apart = "", False, sandbox.apart
+        self.seconds, self.all_seconds = 0.0, math.inf
         self._process = subprocess.Popen(
             [*sandbox.command, "-c", _BOOT],
             stdin=subprocess.PIPE,
@@ -68,6 +74,7 @@ class Process:
             start_new_session=True,
             bufsize=0,
         )
+        watch.guard(self._process.pid)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
@@ -95,25 +102,43 @@ class Process:
         """
         if self.ended:
             raise EndedError(self.ended)
-        token, start = secrets.token_bytes(16), time.monotonic()
+        token, clock = secrets.token_bytes(16), Clock(self._worker())
         question, self._first = self._first + wire.message(token, header, chunks), b""
+        limit = min(seconds, self.all_seconds - self.seconds)
         try:
-            answer = self._answer(memoryview(question), token, start + seconds)
+            answer = self._answer(memoryview(question), token, clock, (limit, _FAR * seconds))
             place = wire.START.size
             header_size, _ = wire.sizes(answer[:place])
             return wire.header_of(answer[place : place + header_size]), memoryview(answer)[place + header_size :]
         except wire.NonsenseError:
             raise self.end(f"wrote something else than an answer, {doing}") from None
         except TimeoutError:
-            raise self.end(f"did not return within {seconds:.3g} s, {doing}") from None
+            raise self._late(clock, seconds, limit, doing) from None
         except EOFError:
             raise self.end(f"{self._death()}, {doing}") from None
         finally:
-            self.seconds += time.monotonic() - start
+            self.seconds += clock.taken()
 
-    def _answer(self, question: memoryview, token: bytes, until: float) -> bytes:
-        """Return the bytes of one message. Raises TimeoutError, EOFError, and NonsenseError for
-        bytes that are not exactly one message.
+    def _late(self, clock: Clock, seconds: float, limit: float, doing: str) -> EndedError:
+        """End the process after its time, and return the error. If it got little of a processor, it is
+        starved: it might have been in time on another machine.
+        """
+        self.starved = clock.taken() < limit
+        if self.starved:
+            waited = clock.elapsed() - clock.taken()
+            return self.end(f"waited for a processor for {waited:.3g} s of {clock.elapsed():.3g} s, {doing}")
+        if limit < seconds:
+            return self.end(f"took more than {self.all_seconds:.3g} s for all calls together, {doing}")
+        return self.end(f"did not return within {seconds:.3g} s, {doing}")
+
+    def _worker(self) -> int:
+        """Return the id of the process that runs the code: the child of `unshare`, if it is apart."""
+        return next(iter(self._children()), self._process.pid)
+
+    def _answer(self, question: memoryview, token: bytes, clock: Clock, limits: tuple[float, float]) -> bytes:
+        """Return the bytes of one message. `limits` are those of the seconds that the process takes,
+        and of all seconds. Raises TimeoutError, EOFError, and NonsenseError for bytes that are not
+        exactly one message.
         """
         if select([self._from], (), (), 0)[0]:  # it has written before the question, or is dead
             if os.read(self._from, 1):
@@ -121,7 +146,9 @@ class Process:
             raise EOFError
         answer, size = bytearray(), wire.START.size
         while True:
-            seconds_left = until - time.monotonic()
+            seconds_left = limits[0] - clock.elapsed()
+            if seconds_left <= 0 and clock.elapsed() < limits[1]:  # has it waited for a processor?
+                seconds_left = limits[0] - clock.taken()
             if seconds_left <= 0:
                 raise TimeoutError
             readable, writable, _ = select([self._from], [self._to] if question else (), (), seconds_left)

@@ -5,7 +5,10 @@ This process never runs the sources.
 """
 
 import ast
-from collections.abc import Iterator, Mapping
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -15,7 +18,7 @@ from oracles.spelling import did_you_mean
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.wording import printable, shown
 
-__all__ = ["Submission", "defined", "of_file", "parsed", "text_of"]
+__all__ = ["Submission", "of_file", "parsed", "text_of"]
 
 _CALLING = "calling"
 
@@ -29,6 +32,31 @@ def entry({takes}, **options):
     return {function}({passes}, **{{NAMES[name]: x for name, x in options.items()}})
 """
 
+_LARGEST = 2**20  # bytes of a source
+
+_NAMES = """
+import ast, json, resource, sys
+resource.setrlimit(resource.RLIMIT_CPU, (5, 5))
+resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
+names, wrong = [], ""
+try:
+    for node in ast.parse(sys.stdin.buffer.read()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.append(node.name)
+        elif isinstance(node, ast.Assign):
+            names += [target.id for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.ImportFrom):
+            names += [alias.asname or alias.name for alias in node.names]
+except SyntaxError as error:
+    wrong = f"It is not Python, at line {error.lineno}: {error.msg}."
+except (ValueError, RecursionError, MemoryError) as error:
+    wrong = f"It cannot be parsed: {error or type(error).__name__}."
+json.dump([names, wrong], sys.stdout)
+"""
+"""The program that lists the names that a source defines at its top level, and says why it is not Python. It runs in a
+process of its own, since a small source can need much time and memory.
+"""
+
 
 @dataclass(frozen=True)
 class Submission:
@@ -39,6 +67,7 @@ class Submission:
     arrays      the library of the arrays that the functions take and return, "numpy" or "torch"
     promises    further fields of `Implementation`
     libraries   further installed distributions that the kernel may import
+    broken      a sentence that says why the source is not Python, and is refused; "" if it is
     """
 
     name: str
@@ -47,6 +76,7 @@ class Submission:
     arrays: str = "numpy"
     promises: Mapping[str, Any] = field(default_factory=dict)
     libraries: tuple[str, ...] = ()
+    broken: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.arrays, str) or self.arrays not in ("numpy", "torch"):
@@ -59,7 +89,7 @@ class Submission:
                 raise ValueError(f"Unknown operation {shown(name)}.{did_you_mean(name, OPERATIONS, listed)}")
             if name == "decode":
                 raise ValueError("The gate takes functions, and a cache is a class: attnspec verify takes it.")
-        if not self.entry:
+        if not self.entry and not self.broken:
             raise ValueError(
                 f"{self.name} offers no operation, but should offer some: a function of an operation's name."
             )
@@ -80,7 +110,7 @@ def of_file(file: str | PathLike[str], functions: Mapping[str, str] | None = Non
         raise ValueError(
             f"{printable(str(file_path))} should be a file of Python, with a name that can be imported: kernel.py."
         )
-    known_functions = set(defined(source))
+    known_functions, broken = _defined(source)
     keys = functions if functions is not None else {name: name for name in OPERATIONS if name in known_functions}
     entry, sources = dict[str, tuple[str, str]](), {file_path.name: source}
     for key, operation in keys.items():
@@ -94,7 +124,7 @@ def of_file(file: str | PathLike[str], functions: Mapping[str, str] | None = Non
         if call is not None and operation in OPERATIONS:
             entry[operation] = module, _ = f"{_CALLING}_{operation}", "entry"
             sources[f"{module}.py"] = _calling(file_path.stem, function, call, OPERATIONS[operation])
-    return Submission(file_path.name, sources, entry, **rest)
+    return Submission(file_path.name, sources, entry, broken=broken, **rest)
 
 
 def _called(given: str) -> tuple[str, ast.Call | None]:
@@ -143,9 +173,15 @@ def _calling(module: str, function: str, call: ast.Call, operation: Operation) -
 
 
 def text_of(file: Path) -> str:
-    """Return the text of a file. Raises ValueError, with a sentence, if it cannot be read."""
+    """Return the text of a file. Raises ValueError, with a sentence, if it cannot be read, or has more
+    than a million bytes.
+    """
     try:
-        return file.read_text("utf-8")
+        with file.open("rb") as stream:
+            raw = stream.read(_LARGEST + 1)
+        if len(raw) > _LARGEST:
+            raise ValueError(f"it has more than {_LARGEST:,} bytes")
+        return raw.decode()
     except (OSError, ValueError) as error:
         raise ValueError(
             f"{printable(str(file))} cannot be read: {getattr(error, 'strerror', None) or error}."
@@ -162,12 +198,11 @@ def parsed(text: str) -> ast.Module | None:
         return None
 
 
-def defined(text: str) -> Iterator[str]:
-    """Yield the names that a source defines at its top level."""
-    for node in getattr(parsed(text), "body", ()):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.Assign):
-            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
-        elif isinstance(node, ast.ImportFrom):
-            yield from (alias.asname or alias.name for alias in node.names)
+def _defined(text: str) -> tuple[set[str], str]:
+    """Return the names that a source defines at its top level, and why it is not Python, or ""."""
+    command = [sys.executable, "-I", "-S", "-c", _NAMES]
+    ended = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
+    if ended.returncode:
+        return set(), "It cannot be parsed in 5 seconds and 1 GiB of memory."
+    names, broken = json.loads(ended.stdout)
+    return set(names), broken

@@ -22,6 +22,8 @@ class Verdict:
                folder and the libraries. "processes": it sees only its own processes, and all of
                them end with it
     report     the outcomes of the laws, and of the gate's checks
+    judged     false if the machine was too busy: the kernel got too little of a processor to be
+               judged in time, and so is not accepted
     """
 
     accepted: bool
@@ -30,11 +32,13 @@ class Verdict:
     held: tuple[str, ...]
     seconds: float
     report: Report = field(repr=False)
+    judged: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict for JSON. The schema gate.schema.json describes it."""
         fields = {
             "accepted": self.accepted,
+            "judged": self.judged,
             "score": self.score,
             "cause": self.cause,
             "held": [*self.held],

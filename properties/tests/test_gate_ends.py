@@ -1,0 +1,159 @@
+"""The gate ends what it started, however it ends itself; and it does not take a busy machine, or a
+source that is no Python, for a wrong kernel.
+"""
+
+import json
+import random
+import re
+import subprocess
+import sys
+import time
+
+import jsonschema
+import pytest
+
+from properties.command.cli import main
+from properties.gatehouse.clock import Clock
+from properties.gatehouse.gate import gate
+from properties.gatehouse.isolated_kernel import Limits
+from properties.gatehouse.process import Process
+from properties.tests.candidates import OPERATION, RIGHT, candidate
+from properties.tests.processes import processes_in, wait_for
+from properties.tests.test_gate import LASTING, PATIENT, SCHEMA, SIGNATURE, said
+
+MOMENTS = [random.Random(seed).uniform(0.0, 1.5) for seed in range(20)]
+"""Seconds after the first folder is there, at which the gate is killed."""
+
+
+@pytest.mark.parametrize(
+    "seconds", [pytest.param(x, marks=[pytest.mark.thorough] * (place > 1)) for place, x in enumerate(MOMENTS)]
+)
+def test_nothing_is_left_of_a_gate_that_is_killed(seconds, tmp_path):
+    """Neither processes nor folders: the kernel ignores the end of its pipe, and its parent's death."""
+    made = tmp_path / "made"
+    made.mkdir()
+    (tmp_path / "kernel.py").write_text(f"{LASTING}{RIGHT['plain'][0]}\ntime.sleep(1)\n")
+    kernel = str(tmp_path / "kernel.py")
+    script = f"import properties, tempfile; tempfile.tempdir = {str(made)!r}; properties.gate({kernel!r})"
+    parent = subprocess.Popen([sys.executable, "-c", script])
+    wait_for(lambda: [*made.iterdir()])
+    time.sleep(seconds)
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: not processes_in(made) and not [*made.iterdir()], seconds=20)
+
+
+# -- Time on a busy machine ----------------------------------------------------------------------------
+
+BUSY = "import os\nwhile True: pass\n"
+SLOW = f"import time\n{RIGHT['plain'][0]}\nright = {OPERATION}\n{SIGNATURE}\n    BODY\n    return right(q, k, v, mask)"
+HALF_A_SECOND = "start = time.thread_time()\n    while time.thread_time() < start + 0.5: pass"
+
+
+@pytest.fixture
+def busy():
+    """Six processes that want the processors all the time."""
+    others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(6)]
+    yield
+    for other in others:
+        other.kill()
+        other.wait()
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("busy")
+def test_seconds_without_a_processor_do_not_count():
+    """A process that has one processor for half a second has taken half a second, on a machine that
+    works for six others: at most twice that, and no less than nine tenths.
+    """
+    busy = HALF_A_SECOND.replace("\n    ", "\n")
+    program = f"import time\nprint(flush=True)\ninput()\n{busy}\nprint(flush=True)"
+    for _ in range(3):
+        process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process.stdout.readline()
+        clock = Clock(process.pid)
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        taken, elapsed = clock.taken(), clock.elapsed()
+        process.kill()
+        process.wait()
+        assert 0.45 < taken < 1.0
+        assert elapsed > 1.0
+
+
+def test_a_sleep_counts():
+    process = subprocess.Popen(["sleep", "60"])
+    clock = Clock(process.pid)
+    time.sleep(0.3)
+    assert 0.9 * clock.elapsed() <= clock.taken() + 0.1 <= clock.elapsed() + 0.1
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize("body", ["time.sleep(30)", "while True: pass"])
+def test_a_kernel_that_takes_its_time_is_refused_on_a_busy_machine_too(body):
+    verdict = gate(candidate(SLOW.replace("BODY", body)), quick=True, seed=0, limits=Limits(call=1.0, calls=100.0))
+    assert not verdict.accepted
+    assert verdict.judged
+    assert "did not return within 1 s, in a call of" in verdict.cause
+
+
+def test_a_kernel_that_gets_no_processor_is_not_judged(monkeypatch, tmp_path, capsys):
+    """The exit status is 3, and the sentence has the numbers."""
+    monkeypatch.setattr(Clock, "taken", lambda clock: 0.25 * clock.elapsed())
+    monkeypatch.setattr("properties.gatehouse.process._FAR", 2)
+    (tmp_path / "kernel.py").write_text(SLOW.replace("BODY", "time.sleep(30)"))
+    command = ["gate", str(tmp_path / "kernel.py"), "--quick", "--timeout", "0.5", "--json", str(tmp_path / "x")]
+    assert main(command) == 3
+    printed = " ".join(capsys.readouterr().out.split())
+    assert re.search(
+        r"kernel\.py is not judged: out of time\. It waited for a processor for [\d.]+ s of [\d.]+ s", printed
+    )
+    assert "cause" not in printed
+    verdict = json.loads((tmp_path / "x").read_text())
+    jsonschema.validate(verdict, SCHEMA)
+    assert (verdict["accepted"], verdict["judged"]) == (False, False)
+
+
+def test_what_remains_of_the_time_of_all_calls_is_called_so():
+    text = SLOW.replace("BODY", "time.sleep(0.3)")
+    verdict = gate(candidate(text), quick=True, limits=Limits(call=10.0, calls=1.0))
+    assert verdict.cause.startswith("It took more than 1 s for all calls together, in a call of")
+
+
+def test_the_clock_is_asked(monkeypatch):
+    """Time that the clock does not count is not part of the seconds of a process."""
+    seen = []
+    ended = Process.end
+    monkeypatch.setattr(Process, "end", lambda process, why: (seen.append(process.seconds), ended(process, why))[1])
+    monkeypatch.setattr(Clock, "taken", lambda clock: 0.0)
+    verdict = gate(candidate(RIGHT["plain"][0]), quick=True, seed=0, limits=PATIENT)
+    assert verdict.accepted, said(verdict)
+    assert set(seen) == {0.0}
+
+
+# -- Sources ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("x = 1\n\ndef f(:\n    pass\n", "It is not Python, at line 3: "),
+        ("x = 1\n\n" + "(" * 300, "It is not Python, at line 3: "),
+        ("-" * 200_000 + "1", "It cannot be parsed"),
+    ],
+    ids=["syntax", "parentheses", "levels"],
+)
+def test_a_source_that_is_no_python_is_refused(source, words, tmp_path, capsys):
+    (tmp_path / "kernel.py").write_text(source)
+    assert main(["gate", str(tmp_path / "kernel.py"), "--quick"]) == 1
+    assert f"kernel.py is not accepted. {words}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_source_of_more_than_a_million_bytes_is_not_read(tmp_path, capsys):
+    (tmp_path / "kernel.py").write_text("#" * 2**20 + "\n")
+    assert main(["gate", str(tmp_path / "kernel.py"), "--quick"]) == 2
+    assert "kernel.py cannot be read: it has more than 1,048,576 bytes." in capsys.readouterr().err
