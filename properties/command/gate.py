@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,11 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"type": duration, "metavar": "TIME"},
     ),
     "--memory": ("limit of the address space, such as 512M or 4G (default: 4G)", {"type": memory, "metavar": "SIZE"}),
+    "--require": (
+        "what the system must confine the kernel to: files, processes, or files,processes; where it cannot, the kernel "
+        "is not run",
+        {"metavar": "LIST", "type": lambda text: tuple(text.split(",")), "default": ()},
+    ),
     "--json": ("also write the verdict as JSON; - prints only the JSON", {"metavar": "FILE"}),
 }
 """The arguments: the help of each, and how argparse reads it."""
@@ -98,6 +104,7 @@ def add_to(commands: Any) -> None:
 
 def _gate(options: argparse.Namespace) -> int:
     from properties.gatehouse.gate import gate
+    from properties.gatehouse.isolated_kernel import CONFINED
     from properties.views.whole import write_whole
 
     place = file_to_write(options.json, "--json") if options.json not in (None, "-") else None
@@ -115,6 +122,13 @@ def _gate(options: argparse.Namespace) -> int:
             write_whole(place, json_text)
         except OSError as error:
             raise ValueError(f"{place} cannot be written: {error.strerror}. The verdict was: {summary}") from error
+    unconfined = [part for part in CONFINED if part not in verdict.held] if verdict.report.outcomes else []
+    if unconfined:
+        print(
+            f"Warning: this system did not confine {' and '.join(unconfined)}. The kernel could reach what this user "
+            "can reach. With --require files,processes it is not run here.",
+            file=sys.stderr,
+        )
     with printing(summary):
         if options.json == "-":
             print(json_text, end="")
@@ -145,8 +159,8 @@ def _print(verdict: "Verdict", said: str) -> None:
         for outcome in (outcome for outcome in verdict.report.outcomes if verdict.report.fails(outcome)):
             why = outcome.violation.summary if outcome.violation else outcome.reason
             print_indented(console, f"{outcome.law} [{outcome.operation}]: {why}")
-    held = " and ".join(verdict.held) or "nothing"
-    console.print(f"Seed {verdict.report.settings['seed']}; the system confined {held}; {verdict.seconds:.1f} s.")
+    held = f" the system confined {' and '.join(verdict.held) or 'nothing'};" if verdict.report.outcomes else ""
+    console.print(f"Seed {verdict.report.settings['seed']};{held} {verdict.seconds:.1f} s.")
     console.print(
         f"Score {verdict.score:.3f}: {said}", style="bold green" if verdict.accepted else "bold red", markup=False
     )
@@ -219,6 +233,9 @@ def _supported(text: str) -> Any:
         ) from None
 
 
+_OF_LIMITS = {"call": "timeout", "calls": "time_limit", "memory": "memory", "require": "require"}
+
+
 def _limits(options: argparse.Namespace) -> Any:
     """Return the limits of the kernel: the default ones, except those that options set."""
     from dataclasses import replace
@@ -226,6 +243,6 @@ def _limits(options: argparse.Namespace) -> Any:
     from properties.gatehouse.gate import QUICK
     from properties.gatehouse.isolated_kernel import Limits
 
-    given = {"call": options.timeout, "calls": options.time_limit, "memory": options.memory}
+    given = {name: getattr(options, option) for name, option in _OF_LIMITS.items()}
     usual = QUICK if options.quick else Limits()
     return replace(usual, **{name: limit for name, limit in given.items() if limit is not None})

@@ -106,15 +106,11 @@ def gate(
     laws_outcomes, causes = with_causes(outcomes, causes, lambda violation: "")
     settings["arithmetic"] = promised.resolved_arithmetic.name
     report = Report(laws_outcomes, settings, causes=causes)
-    enclosed_parts = (
-        *(["files"] if first.enclosed and second.enclosed else []),
-        *(["processes"] if first.process.apart else []),
-    )
     return Verdict(
         report.ok and not reasons,
         score([*laws_outcomes], calls),
         cause(reasons, report),
-        enclosed_parts,
+        tuple(part for part in first.confined() if part in second.confined()),
         time.monotonic() - start,
         report,
         judged=not (first.process.starved or second.process.starved),

@@ -14,15 +14,18 @@ import numpy as np
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError
-from properties.contract.wording import printable
+from properties.contract.wording import printable, shown
 from properties.gatehouse import wire
 from properties.gatehouse.answers import FINISHED, IMPORTED, RAISED, answers, has
 from properties.gatehouse.process import EndedError, Process
 
-__all__ = ["MOST_KEPT", "IsolatedKernel", "Limits"]
+__all__ = ["CONFINED", "MOST_KEPT", "IsolatedKernel", "Limits"]
 
 MOST_KEPT = 200, 2**23
 """The largest number of results, and of their bytes, that are kept to see whether they change later."""
+
+CONFINED = {"files": "by Landlock", "processes": "by unshare, with namespaces of users"}
+"""What the system can confine a process to, and by what."""
 
 _SHARE_KEPT = 0.1  # the share of the calls whose results are kept
 _LONGEST = 300  # characters of a text from the process
@@ -31,13 +34,19 @@ _LONGEST = 300  # characters of a text from the process
 @dataclass(frozen=True)
 class Limits:
     """The limits of an untrusted kernel: seconds for one call, for all calls of a process, and for
-    the import; and bytes of address space.
+    the import; bytes of address space; and what the system must confine the kernel to, "files" or
+    "processes", before the kernel is imported.
     """
 
     call: float = 2.0
     calls: float = 6.0
     imports: float = 60.0
     memory: int = 2**32
+    require: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.require, tuple) or not {*self.require} <= {*CONFINED}:
+            raise ValueError(f"require={shown(self.require)}, but should be a tuple of {' and '.join(CONFINED)}.")
 
 
 class IsolatedKernel:
@@ -72,6 +81,7 @@ class IsolatedKernel:
         try:
             began, _ = self.process.ask({"begin": True}, [], self.limits.imports, "before it was imported")
             self.enclosed = bool(began["enclosed"])  # until now the process has run only our code
+            self._require_confined()
             answer, _ = self.process.ask(self._asked, [], self.limits.imports, "when it was imported")
             if not (has(answer, IMPORTED) or has(answer, RAISED)):
                 raise self.process.end("wrote something else than an answer, when it was imported")
@@ -82,6 +92,20 @@ class IsolatedKernel:
             raised = self._raised(answer)
             return f"It raised {type(raised).__name__} when it was imported: {raised}"
         return ""
+
+    def confined(self) -> tuple[str, ...]:
+        """Return what the system confines the process to."""
+        are = {"files": self.enclosed, "processes": self.process.apart}
+        return tuple(part for part in CONFINED if are[part])
+
+    def _require_confined(self) -> None:
+        """Raise ValueError if the system does not confine the process as is required."""
+        for part in self.limits.require:
+            if part not in self.confined():
+                raise ValueError(
+                    f"This system cannot confine {part} ({CONFINED[part]}), which is required. "
+                    f"The kernel was not imported. Run the gate where it can, or leave {part!r} out."
+                )
 
     def finish(self) -> list[str]:
         """Return sentences that say what is wrong after all calls; an empty list if all is right."""

@@ -157,3 +157,20 @@ def test_a_source_of_more_than_a_million_bytes_is_not_read(tmp_path, capsys):
     (tmp_path / "kernel.py").write_text("#" * 2**20 + "\n")
     assert main(["gate", str(tmp_path / "kernel.py"), "--quick"]) == 2
     assert "kernel.py cannot be read: it has more than 1,048,576 bytes." in capsys.readouterr().err
+
+
+# -- Confinement --------------------------------------------------------------------------------------
+
+
+def test_a_kernel_is_not_run_where_the_system_cannot_confine_what_is_required(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("properties.gatehouse.sandbox._can_be_apart", lambda: False)
+    (tmp_path / "kernel.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')\nraise LookupError")
+    functions = ["--function", f"f={OPERATION}"]
+    command = ["gate", str(tmp_path / "kernel.py"), *functions, "--quick"]
+    assert main([*command, "--require", "files,processes"]) == 2
+    assert "This system cannot confine processes (by unshare, with namespaces of users)" in capsys.readouterr().err
+    assert main([*command, "--require", "disks"]) == 2
+    assert "require=('disks',), but should be a tuple of files and processes." in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    main(command)
+    assert "Warning: this system did not confine" in capsys.readouterr().err
