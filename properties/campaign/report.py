@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from properties.campaign.store import reading
+from properties.contract.wording import printable, shown
 from properties.verifier.report import counted
 from properties.views.html.rendering import rendered
 from properties.views.statuses import SIGNS
@@ -90,13 +91,24 @@ def found_in(file: Path) -> Found:
             database.row_factory = sqlite3.Row
             database.execute("BEGIN")  # all queries see the same moment
             return _found(database)
-    except sqlite3.Error as error:
-        raise ValueError(f"{file} cannot be read as a campaign's database: {error}.") from error
+    except (sqlite3.Error, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise ValueError(f"{file} cannot be read as a campaign's database: {printable(str(error))}.") from error
+
+
+_TEXTS = (
+    *("implementation", "operation", "law", "status", "diagnosis", "summary", "example", "script", "domain", "output"),
+    *("engine", "environment", "device", "ended", "name", "value"),
+)
+"""The columns that hold text. All others hold numbers."""
 
 
 def _found(database: sqlite3.Connection) -> Found:
     def rows(query: str) -> list[dict[str, Any]]:
-        return [dict(row) for row in database.execute(query)]
+        found = [dict(row) for row in database.execute(query)]
+        for name, value in (column for row in found for column in row.items()):
+            if not isinstance(value, str if name in _TEXTS else int | float):
+                raise ValueError(f"the column {name} holds {shown(value)}")
+        return found
 
     (total,) = rows(
         "SELECT count(*) AS chunks, ifnull(sum(cases), 0) AS cases, ifnull(sum(lost), 0) AS lost FROM chunk"
@@ -134,7 +146,7 @@ def print_status(console: Console, found: Found) -> None:
         numbers = [f"{row[name]:,}" for name in ("chunks", "cases", "held", "violated", "declared")]
         sign, style = SIGNS["violated" if row["violated"] else "held"]
         table.add_row(
-            Text(f"{sign} {row['implementation']}", style=style),
+            Text(f"{sign} {printable(row['implementation'])}", style=style),
             *numbers,
             f"{row['excess']:.2g}",
             f"{row['seconds']:,.0f}",
@@ -145,11 +157,16 @@ def print_status(console: Console, found: Found) -> None:
         likely = f" ({row['diagnosis']})" if row["diagnosis"] else ""
         chunks = f"{counted(row['chunks'], 'chunk')}, the first by seed {row['seed']}"
         law = f"{row['law']}[{row['operation']}] on {row['implementation']}{likely}"
-        console.print(Text(f"{row['status']}: {law}, in {chunks}: {row['summary']}"))
+        console.print(Text(_lines(f"{row['status']}: {law}, in {chunks}: {row['summary']}")))
     for row in found.worst:
         name = f"{row['implementation']}[{row['operation']}] {row['output']}"
-        console.print(Text(f"worst: {name}: {row['ratio']:.3g} × its error limit"))
+        console.print(Text(_lines(f"worst: {name}: {row['ratio']:.3g} × its error limit")))
     console.print(found.verdict, style="bold red" if found.violations else "bold green", highlight=False)
+
+
+def _lines(text: str) -> str:
+    """Return a text whose control characters, except the ends of lines, are written as escapes."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def write_page(found: Found, directory: Path) -> Path:

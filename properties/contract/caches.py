@@ -112,6 +112,10 @@ class Decoder:
 
     make: Callable[..., Any]
 
+    def __post_init__(self) -> None:
+        if not callable(self.make):
+            raise TypeError(f"make={shown(self.make)}, but should be a function or a class that makes a cache.")
+
     def __call__(
         self,
         q: Any,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from properties.contract.caches import Decoder
+from properties.contract.wording import shown
 
 __all__ = ["concatenating"]
 
@@ -70,6 +71,9 @@ class Concatenating:
 
 def concatenating(attention: Callable[..., Any], concatenate: Callable[..., Any] = np.concatenate) -> Decoder:
     """Return the operation `decode` of an attention function without a cache. `Concatenating` says
-    how the function is called.
+    how the function is called. Raises TypeError for what cannot be called.
     """
+    for name, value in (("attention", attention), ("concatenate", concatenate)):
+        if not callable(value):
+            raise TypeError(f"{name}={shown(value)}, but should be a function.")
     return Decoder(partial(Concatenating, attention=attention, concatenate=concatenate))

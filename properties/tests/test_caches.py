@@ -17,7 +17,8 @@ from properties.bugs.caches import bug as register
 from properties.bugs.reference import REFERENCE
 from properties.bugs.reference_caches import Buffered, Paged
 from properties.contract.cache_programs import Held, attends, is_legal, parse, rows_of_part, written
-from properties.contract.caches import CACHES, decode, held_of, offered
+from properties.contract.caches import CACHES, Decoder, decode, held_of, offered
+from properties.contract.concatenating import concatenating
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError
@@ -363,3 +364,10 @@ def test_a_function_with_past_keys_is_a_cache_that_gives_the_log_sum_exp_if_the_
         given = {"q": Q[:1], "k": K, "v": V, "window": 1, "capacity": None, "rotates": None}
         found = properties.call("decode", i, steps="append 5; evict 1; rollback 1; attend 1", **given)
         assert (len(found) if isinstance(found, tuple) else 1) == results
+
+
+def test_a_decoder_is_made_from_what_can_be_called():
+    with pytest.raises(TypeError, match="make=3, but should be a function or a class that makes a cache"):
+        Decoder(3)
+    with pytest.raises(TypeError, match="attention=None, but should be a function"):
+        concatenating(None)

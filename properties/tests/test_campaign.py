@@ -810,3 +810,41 @@ def test_the_questions_in_the_guide_are_answered_and_every_table_is_there(tmp_pa
     ]
     tables = {name for (name,) in rows("SELECT name FROM sqlite_schema WHERE type = 'table'", tmp_path / "c.db")}
     assert tables == set(re.findall(r"^\| `(\w+)` \|", GUIDE, re.MULTILINE))
+
+
+# -- Databases that somebody else has written ---------------------------------------------------------
+
+
+def _changed(folder, statement, *values):
+    """A database with one chunk and one violation, changed by one statement of SQL."""
+    file = folder / "other.sqlite"
+    with Store(file, {"seed": 0}) as store:
+        store.begin("one", 1, {})
+        broken = (Broken("a law", "violated", 2.0, "It is wrong."),)
+        store.add(Chunk("a", "rope", 0, 20), Result({"violated": 1}, cases=20, broken=broken))
+    with sqlite3.connect(file) as database:
+        database.execute(statement, values)
+    return str(file)
+
+
+@pytest.mark.parametrize("column", ["implementation", "operation"])
+def test_a_status_prints_no_control_characters(column, tmp_path, capsys):
+    file = _changed(tmp_path, f"UPDATE chunk SET {column} = ?", "\x1b[2J\x07")
+    assert main(["campaign", "status", file]) == 1
+    printed = capsys.readouterr().out
+    assert r"\x1b[2J\x07" in printed
+    assert not {"\x1b", "\x07"} & {*printed}
+
+
+@pytest.mark.parametrize(
+    ("statement", "value", "words"),
+    [
+        ("UPDATE chunk SET excess = ?", "many", "the column excess holds 'many'"),
+        ("UPDATE run SET environment = ?", "{", "cannot be read as a campaign's database"),
+        ("UPDATE campaign SET value = ?", "[" * 100_000, "cannot be read as a campaign's database"),
+        ("UPDATE violation SET summary = ?", b"x", "the column summary holds b'x'"),
+    ],
+)
+def test_a_database_with_other_contents_is_refused_in_a_sentence(statement, value, words, tmp_path, capsys):
+    assert main(["campaign", "status", _changed(tmp_path, statement, value)]) == 2
+    assert words in capsys.readouterr().err
