@@ -48,7 +48,13 @@ class Cases:
 
     def draw(self, seed: int) -> tuple[Any, ...]:
         """Return the arguments of the operation that a seed determines."""
-        return self.fixed[seed % len(self.fixed)] if self.fixed else self.arguments(Choices(seed))
+        if not self.fixed:
+            return self.arguments(Choices(seed))
+        place = seed % len(self.fixed)
+        point = self.operation.named(self.fixed[place])
+        if self.domain.adjust is not None:
+            self.domain.adjust(self.operation, self.implementation, point, Choices(1 + place))
+        return tuple(point.values())
 
     def arguments(self, choose: Choices) -> tuple[Any, ...]:
         """Return arguments of the operation. `choose` makes every choice."""
