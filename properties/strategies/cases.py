@@ -38,7 +38,7 @@ class Cases:
     def __init__(self, operation: Operation, domain: Domain, implementation: Implementation) -> None:
         self.operation, self.domain, self.implementation = operation, domain, implementation
         self.fixed, untaken = calls_at(domain.points, operation, implementation)
-        self.left_out = f"{implementation.name} does not take: {', '.join(untaken)}." if untaken else ""
+        self.left_out = f"{implementation.name} does not take: {'; '.join(untaken)}." if untaken else ""
         if domain.points:
             if not self.fixed:
                 raise UnsupportedError(self.left_out)

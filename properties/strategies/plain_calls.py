@@ -46,8 +46,8 @@ def plain_call(
     None if the operation has no such options, or the implementation takes no such call.
 
     "batch" is the size of one leading axis; the others are 1. Axes before it have the names of
-    `OUTER`. If heads are leading axes, "num_heads" is the size of another one. Arrays have plain numbers, unless `fill` gives others;
-    tables of rotations always have plain numbers.
+    `OUTER`. If heads are leading axes, "num_heads" is the size of another one. Arrays have plain
+    numbers, unless `fill` gives others; tables of rotations always have plain numbers.
     """
     for sizes in _sizes(wanted):
         chosen = options(sizes)
