@@ -32,6 +32,7 @@ __all__ = [
     "TOKENS",
     "Point",
     "calls_at",
+    "taken_at",
 ]
 
 
@@ -81,19 +82,30 @@ def calls_at(
     no point of it. Where the implementation takes only other sizes, two points may be the same call,
     and the second has none.
     """
-    calls: dict[Any, tuple[Any, ...]] = {}
-    untaken, declared = [], set(FEATURES) & set(operation.options)
+    taken, untaken = taken_at(points, operation, implementation)
+    return [*taken.values()], untaken
+
+
+def taken_at(
+    points: Sequence[Point], operation: Operation, implementation: Implementation
+) -> tuple[dict[str, tuple[Any, ...]], list[str]]:
+    """Return the arguments of the calls at some points by the names of the points, and the names of
+    the points without a call, as `calls_at`.
+    """
+    taken: dict[str, tuple[Any, ...]] = {}
+    known, untaken, declared = set[Any](), list[str](), set(FEATURES) & set(operation.options)
     for point in points:
         options = point.options(_ANY).keys()
         if not options <= set(operation.parameters) or implementation.lacks(*options & declared):
             continue
         arguments = point.arguments(operation, implementation)
         key = arguments and tuple(map(_identity, operation.parameters, arguments))
-        if arguments is None or key in calls:
+        if arguments is None or key in known:
             untaken.append(point.name)
         else:
-            calls[key] = arguments
-    return [*calls.values()], untaken
+            known.add(key)
+            taken[point.name] = arguments
+    return taken, untaken
 
 
 def _is_refused(operation: Operation, implementation: Implementation, arguments: tuple[Any, ...]) -> bool:

@@ -14,6 +14,7 @@ from properties.laws import LAWS
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
 from properties.strategies.point_numbers import border_keys
+from properties.verifier import examination
 from properties.verifier.examination import Supervision
 from properties.verifier.plan import QUICKLY, plan
 from properties.verifier.verify import examine, verify
@@ -148,3 +149,16 @@ def test_points_depend_on_neither_the_seed_nor_the_number_of_inputs():
         examine([law], implementation, number, seed, Supervision(observe=lambda *call: drawn.append(call[1][0])))  # noqa: B023
         points = [cases.draw(place)[0] for place in range(len(cases.fixed))]
         assert all(any(np.array_equal(x, point) for x in drawn) for point in points)
+
+
+def test_a_slow_kernel_gets_fewer_points_and_is_told_which(monkeypatch):
+    law = next(law for law in LAWS if law.agreement and law.operation == GQA)
+    implementation = Implementation("mine", {GQA: REFERENCE[GQA]})
+    (before,) = examine([law], implementation, 4, 0)
+    monkeypatch.setattr(examination, "_SECONDS_OF_POINTS", 0.0)
+    (outcome,) = examine([law], implementation, 4, 0)
+    assert (before.undrawn, outcome.status) == ((), "held")
+    told = {family: text for family, _, text in (each.partition(": ") for each in outcome.undrawn)}
+    names = told["operating borders"].removeprefix("mine is slow: calls at points took 0 s, so others were left out: ")
+    assert names.removesuffix(".").split("; ")[-1] == "257 tokens"
+    assert outcome.examples < before.examples
