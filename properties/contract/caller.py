@@ -48,8 +48,8 @@ class Caller:
 
     `calls` are the calls since `begin`. `answers` are the results of each of these calls. `vacuous`
     counts the requested error limits that accept any value. `arithmetic` and `conventions` are the
-    implementation's, except for the masks. `original` is the process-wide state before the first
-    call.
+    implementation's, except for the masks. `seconds` is the time that all calls took. `original`
+    is the process-wide state before the first call.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class Caller:
         # A law's masks are true where a key is visible, as in the spec.
         self.conventions = replace(implementation.resolved_conventions, mask_polarity="true_allows")
         self.original = process_state.states()
+        self.seconds = 0.0
         _RETURNED[0] = 0
         self.begin()
 
@@ -308,6 +309,7 @@ class Caller:
                 os._exit(0)
             seconds, errors_after = time.perf_counter() - started, np.geterr()
             np.seterr(**error_state)
+            self.seconds += seconds
         if seconds > self.seconds_per_call:
             raise BrokenError(
                 f"took {seconds:.3g} s for a call, but should take at most {self.seconds_per_call:.3g} s."

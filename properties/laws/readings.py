@@ -9,13 +9,14 @@ import numpy as np
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.results import BrokenError
+from properties.contract.results import BrokenError, RaisedError
 from properties.contract.subject import Subject
 from properties.inspection.caches import caches, sentences_of_caches
 from properties.inspection.curve import curve
 from properties.inspection.curve_sentences import sentences_of_curve
 from properties.inspection.entries import Entries
 from properties.inspection.gradients import gradients
+from properties.inspection.head_numbers import sentences_of_head_numbers
 from properties.inspection.one_hot import CALLS, one_hot
 from properties.inspection.probe import Probe, Reading
 from properties.inspection.read_sentences import sentences_of_reads
@@ -89,6 +90,23 @@ def scores_are_the_scaled_dot_products(subject: Subject, *arguments: Any) -> Non
     probe, shape = _measuring(subject, arguments)
     found = score_form(probe, shape)
     _require_right(subject, probe, [found.reading], sentences_of_scores(found), "weights of one-hot queries and keys")
+
+
+@law("grouped_query_attention", "attention", measures=True, exempts=_few_shapes, domains=("operating heads",))
+def heads_that_do_not_divide_are_refused(subject: Subject, *arguments: Any) -> None:
+    """If the number of heads is no multiple of the number of key heads, the call raises an exception.
+
+    The call is not recorded, because no known bug explains a call that should be refused.
+    """
+    probe, shape = _measuring(subject, arguments)
+    try:
+        sentences = sentences_of_head_numbers(probe, shape)
+    except RaisedError:
+        subject.require(True, "")
+        return
+    finally:
+        subject.calls.clear()
+    raise BrokenError(" ".join(sentences))
 
 
 @law("scaled_dot_product_attention_vjp", "attention_vjp", measures=True, exempts=_few_shapes)

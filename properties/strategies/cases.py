@@ -11,7 +11,7 @@ from properties.contract.operations import BATCH, Operation
 from properties.strategies import drawn_features, drawn_frequencies, drawn_programs, drawn_rotations
 from properties.strategies.choices import Choices, rounded
 from properties.strategies.domain import Domain
-from properties.strategies.operating_points import calls_at
+from properties.strategies.operating_points import taken_at
 from properties.strategies.sizes import Sizes, UnsupportedError
 
 __all__ = ["Cases", "UnsupportedError"]
@@ -31,14 +31,15 @@ class Cases:
     implementation supports them. Raises UnsupportedError if the implementation supports none of
     them.
 
-    `fixed` are the cases of a domain of points: the seeds 0, 1, … give them in order. `left_out`
-    says which points the implementation does not take; "" if it takes all.
+    `fixed` are the cases of a domain of points, and `names` their names: the seeds 0, 1, … give them
+    in order. `left_out` says which points the implementation does not take; "" if it takes all.
     """
 
     def __init__(self, operation: Operation, domain: Domain, implementation: Implementation) -> None:
         self.operation, self.domain, self.implementation = operation, domain, implementation
-        self.fixed, untaken = calls_at(domain.points, operation, implementation)
-        self.left_out = f"{implementation.name} does not take: {', '.join(untaken)}." if untaken else ""
+        taken, untaken = taken_at(domain.points, operation, implementation)
+        self.fixed, self.names = [*taken.values()], [*taken]
+        self.left_out = f"{implementation.name} does not take: {'; '.join(untaken)}." if untaken else ""
         if domain.points:
             if not self.fixed:
                 raise UnsupportedError(self.left_out)
@@ -48,7 +49,13 @@ class Cases:
 
     def draw(self, seed: int) -> tuple[Any, ...]:
         """Return the arguments of the operation that a seed determines."""
-        return self.fixed[seed % len(self.fixed)] if self.fixed else self.arguments(Choices(seed))
+        if not self.fixed:
+            return self.arguments(Choices(seed))
+        place = seed % len(self.fixed)
+        point = self.operation.named(self.fixed[place])
+        if self.domain.adjust is not None:
+            self.domain.adjust(self.operation, self.implementation, point, Choices(1 + place))
+        return tuple(point.values())
 
     def arguments(self, choose: Choices) -> tuple[Any, ...]:
         """Return arguments of the operation. `choose` makes every choice."""

@@ -66,8 +66,9 @@ class Domain:
     rotates     whether rope has some of its options; in other families it has none
     rank        the smallest number of leading (batch) axes
     share       how many of the requested test inputs this family gets, relative to others
-    adjust      a function that changes the drawn arrays
-    points      fixed cases: the family has these and no others, whatever number is requested
+    adjust      a function that changes the drawn arrays, or fills the arrays of points
+    points      fixed cases: the family has these and no others, whatever number is requested.
+                Their arrays are zeros if `adjust` is None
     """
 
     name: str

@@ -4,7 +4,7 @@ from typing import Any
 
 from properties.contract.features import KINDS
 from properties.contract.operations import OPERATIONS
-from properties.strategies import adjustments, drawn_masks, operating_points
+from properties.strategies import adjustments, drawn_masks, model_points, operating_points, point_numbers
 from properties.strategies.domain import EVEN, LONG, ODD, OF_MODELS, SHORT, TILES, WIDTHS, Domain
 from properties.strategies.dominating import LONG as FARTHEST
 from properties.strategies.dominating import MANY
@@ -22,7 +22,7 @@ _ROTARY = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rope_angles"
 QUIRKS = (
     *("dead rows", "odd widths", "no rows", "no columns", "width zero"),
     *("no queries", "without keys", "more queries than keys", "below finite fills"),
-    *("operating points", "operating widths", "operating options", "operating terms"),
+    *("operating points", "operating widths", "operating options", "operating terms", "operating heads"),
 )
 """The domains (input families) in which a convention decides the result, in which budgets (error
 limits) accept any value, or whose arrays are zeros. Separate laws test them. The law of agreement
@@ -362,6 +362,9 @@ _POINTS = "Fixed sizes and options at which models call kernels, with zeros."
 _domain("operating points", _POINTS, *_FORWARD, points=operating_points.READS)
 _domain("operating widths", "Fixed widths of heads, with zeros.", *_FORWARD, points=operating_points.SCORES)
 _domain("operating options", "Fixed sizes with options, with zeros.", "attention", points=operating_points.OPTIONS)
+_domain(
+    "operating heads", "Numbers of heads that do not divide.", *_GROUPED, _FEATURED[0], points=operating_points.HEADS
+)
 _domain("operating terms", "Small sizes, with each softcap and scale.", *_FORWARD, points=operating_points.TERMS)
 _domain("operating points", "Programs of fixed steps.", "decode", points=operating_points.CACHES)
 _domain("operating points", "Fixed sizes and masks.", *_SOFTMAX, points=operating_points.SOFTMAX)
@@ -373,6 +376,19 @@ _domain(
     "operating points", "Fixed sizes and positions.", *_ROTARY[4:], "sinusoidal_positional_encoding", "causal_mask",
     "alibi_slopes", "alibi_bias", points=operating_points.TABLES,
 )  # fmt: skip
+
+_ORDINARY = "Fixed sizes and options at which models call kernels, with ordinary numbers."
+_BORDERS = "Fixed sizes at which models call kernels, with large scores at the borders of blocks of keys."
+for _names, _numbers, _borders in (
+    (_FORWARD, model_points.NUMBERS, model_points.BORDERS),
+    ((*_ATTENTION[1:], *_FEATURED[1:]), model_points.SHORT_NUMBERS, model_points.SHORT_BORDERS),
+    (_SOFTMAX, model_points.SOFTMAX, model_points.SOFTMAX),
+    ((*_ROTARY[:4], "rotate_half"), model_points.ROTATIONS, ()),
+    (_HEADS, model_points.TOKENS, ()),
+):
+    _domain("operating numbers", _ORDINARY, *_names, points=_numbers, adjust=point_numbers.ordinary)
+    if _borders:
+        _domain("operating borders", _BORDERS, *_names, points=_borders, adjust=point_numbers.borders)
 
 
 def usual(operation: str, *more: str) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Operating points: the sizes and options at which models call kernels, and at which kernels take
 another path, as tables. A row is one call.
 
-Only sizes and options count. Arrays of numbers are zeros, which are cheap at every size.
+Only sizes and options count. Arrays of numbers are zeros, which are cheap at every size; an input
+family of points may fill them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from properties.strategies.plain_calls import Options, Sizes, numbers, plain_cal
 __all__ = [
     "CACHES",
     "GRADIENTS",
+    "HEADS",
     "OPTIONS",
     "READS",
     "ROTATIONS",
@@ -30,6 +32,7 @@ __all__ = [
     "TOKENS",
     "Point",
     "calls_at",
+    "taken_at",
 ]
 
 
@@ -79,19 +82,30 @@ def calls_at(
     no point of it. Where the implementation takes only other sizes, two points may be the same call,
     and the second has none.
     """
-    calls: dict[Any, tuple[Any, ...]] = {}
-    untaken, declared = [], set(FEATURES) & set(operation.options)
+    taken, untaken = taken_at(points, operation, implementation)
+    return [*taken.values()], untaken
+
+
+def taken_at(
+    points: Sequence[Point], operation: Operation, implementation: Implementation
+) -> tuple[dict[str, tuple[Any, ...]], list[str]]:
+    """Return the arguments of the calls at some points by the names of the points, and the names of
+    the points without a call, as `calls_at`.
+    """
+    taken: dict[str, tuple[Any, ...]] = {}
+    known, untaken, declared = set[Any](), list[str](), set(FEATURES) & set(operation.options)
     for point in points:
         options = point.options(_ANY).keys()
         if not options <= set(operation.parameters) or implementation.lacks(*options & declared):
             continue
         arguments = point.arguments(operation, implementation)
         key = arguments and tuple(map(_identity, operation.parameters, arguments))
-        if arguments is None or key in calls:
+        if arguments is None or key in known:
             untaken.append(point.name)
         else:
-            calls[key] = arguments
-    return [*calls.values()], untaken
+            known.add(key)
+            taken[point.name] = arguments
+    return taken, untaken
 
 
 def _is_refused(operation: Operation, implementation: Implementation, arguments: tuple[Any, ...]) -> bool:
@@ -197,9 +211,11 @@ READS = (
     Point("1 query, 1040 keys", _heads(2, 4, 1, 1, 1040)),
     Point("8 queries, 1040 keys", _heads(2, 4, 2, 8, 1040)),
     Point("1 query, 2048 keys", _heads(1, 8, 8, 1, 2048)),
+    Point("1 query, 4097 keys", _heads(2, 4, 1, 1, 4097)),
     Point("64 tokens of width 64", {**_OF_MODELS, "n_q": 64, "n_k": 64}),
     Point("64 tokens of width 128", {**_GROUPED, "n_q": 64, "n_k": 64, "head_dim": 128, "value_dim": 128}),
     Point("130 small problems", {"batch": 13, "num_heads": 10, "kv_heads": 5, "n_q": 3, "n_k": 4}),
+    Point("3 batch axes", {**_NARROW, "outermost": 2, "outer": 3, "n_q": 3, "n_k": 5}),
     Point("wide values", {**_NARROW, "n_q": 4, "n_k": 7, "head_dim": 16, "value_dim": 40}),
     Point("narrow values", {**_NARROW, "n_q": 4, "n_k": 7, "head_dim": 40, "value_dim": 16}),
     Point("causal, fewer queries", {**_NARROW, "n_q": 5, "n_k": 12}, lambda sizes: {"causal": True}),
@@ -239,6 +255,13 @@ READS = (
 
 OPTIONS = tuple(point for point in READS if point.options(_ANY))
 """The points with options, where laws ask what the log-sum-exp counts."""
+
+HEADS = (
+    Point("3 heads on 2 key heads", {"num_heads": 3, "kv_heads": 2}),
+    Point("2 heads on 4 key heads", {"num_heads": 2, "kv_heads": 4}),
+)
+"""Where laws ask whether heads that do not divide are refused."""
+
 
 SCORES = (
     Point("width 4", {"n_q": 3, "n_k": 5, "head_dim": 4}),
@@ -355,7 +378,7 @@ ROTATIONS = (
     Point("width 96", _rows(1, 1, 3, 96, 1)),
     Point("width 128", _rows(1, 2, 3, 128, 1000)),
     Point("far positions", _rows(1, 1, 3, 16, 65536)),
-    Point("10240 rows", _rows(1, 8, 1280, 4)),
+    Point("10264 rows", _rows(1, 8, 1283, 4)),
     Point("positions", _rows(2, 2, 10, 16), lambda sizes: {"positions": _packed(sizes)}),
     Point(
         "positions of each sequence",
@@ -363,7 +386,7 @@ ROTATIONS = (
         lambda sizes: {"positions": _packed(sizes) + np.array([[0], [7]])},
     ),
     Point("a part of the channels", _rows(2, 2, 5, 16, 2), lambda sizes: {"rotary_dim": 8}),
-    Point("10240 rows, a part of the channels", _rows(1, 8, 1280, 4, 2), lambda sizes: {"rotary_dim": 2}),
+    Point("10264 rows, a part of the channels", _rows(1, 8, 1283, 4, 2), lambda sizes: {"rotary_dim": 2}),
     Point("frequencies", _rows(2, 2, 5, 8, 2), lambda sizes: {"inv_freq": _frequencies(sizes)}),
     Point("an attention factor", _rows(2, 2, 5, 8, 2), lambda sizes: {"attention_factor": 1.25}),
     Point("sections", _rows(2, 2, 10, 16), _sections),

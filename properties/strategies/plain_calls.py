@@ -11,13 +11,16 @@ from properties.contract.implementation import Implementation
 from properties.contract.operation import Operation
 from properties.contract.parameters import BATCH, Kind, Parameter
 
-__all__ = ["Options", "Sizes", "call_in_words", "numbers", "plain_call"]
+__all__ = ["OUTER", "Options", "Sizes", "call_in_words", "numbers", "plain_call"]
 
 Sizes = Mapping[str, int]
 """Sizes by the names of axes and of size parameters."""
 
 Options = Callable[[Sizes], Mapping[str, Any]]
 """The arguments of a call that are not plain numbers, from the sizes of the call."""
+
+OUTER = ("outermost", "outer")
+"""The names of leading axes before "batch"."""
 
 Fill = Callable[[Sequence[int], int], Array]
 """The numbers of an array, from its shape and the place of the parameter."""
@@ -42,9 +45,9 @@ def plain_call(
     Arrays have the fewest axes that it takes, or with `four_axes` about four, as in models. Return
     None if the operation has no such options, or the implementation takes no such call.
 
-    "batch" is the size of one leading axis; the others are 1. If heads are leading axes,
-    "num_heads" is the size of another one. Arrays have plain numbers, unless `fill` gives others;
-    tables of rotations always have plain numbers.
+    "batch" is the size of one leading axis; the others are 1. Axes before it have the names of
+    `OUTER`. If heads are leading axes, "num_heads" is the size of another one. Arrays have plain
+    numbers, unless `fill` gives others; tables of rotations always have plain numbers.
     """
     for sizes in _sizes(wanted):
         chosen = options(sizes)
@@ -97,7 +100,7 @@ def _leads(
     operation: Operation, implementation: Implementation, wanted: Sizes, four_axes: bool
 ) -> list[tuple[int, ...]]:
     """The sizes of the leading axes for each number of axes, the preferred number first."""
-    names = ("batch", "num_heads") if _has_leading_heads(operation) else ("batch",)
+    names = (*OUTER, "batch", "num_heads") if _has_leading_heads(operation) else (*OUTER, "batch")
     held = [wanted[name] for name in names if name in wanted] if "batch" in wanted else []
     own_axes = len(next(iter(operation.axes.values()), ())) - 1
     preferred = 4 - own_axes if four_axes else len(held)

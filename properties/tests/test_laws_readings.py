@@ -65,13 +65,14 @@ def test_points_that_are_not_taken_are_left_out_and_named():
     outcome = found["each query reads what it should"]
     assert outcome.status == "held"
     assert outcome.undrawn == (
-        "operating points: mine does not take: 1 query, 1040 keys, 8 queries, 1040 keys, 1 query, 2048 keys.",
+        "operating points: mine does not take: "
+        "1 query, 1040 keys; 8 queries, 1040 keys; 1 query, 2048 keys; 1 query, 4097 keys.",
     )
 
 
 def test_a_domain_of_points_that_are_not_taken_has_no_case():
     implementation = Implementation("mine", REFERENCE, supports={"head_dim": lambda size: size > 1000})
-    with pytest.raises(UnsupportedError, match=r"^mine does not take: width 4, width 6"):
+    with pytest.raises(UnsupportedError, match=r"^mine does not take: width 4; width 6"):
         Cases(OPERATIONS[SDPA], DOMAINS[SDPA]["operating widths"], implementation)
 
 

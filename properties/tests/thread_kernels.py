@@ -212,6 +212,18 @@ def common_past(wrong: bool) -> Implementation:
     return of_attention("common past", attention, "causal", "offset", "offsets", "window")
 
 
+def two_passes(wrong: bool, least: int = 1024) -> Implementation:
+    """Decoding with grouped heads over many keys; with the mistake, the pointer to keys and values has no batch."""
+
+    def attention(q: Any, k: Any, v: Any, *, scale: Any = None) -> Any:
+        is_grouped = q.ndim > 3 and k.shape[-3] < q.shape[-3]
+        if wrong and is_grouped and q.shape[-2] <= 8 and k.shape[-2] >= least:
+            k, v = (np.broadcast_to(x.reshape(-1, *x.shape[-3:])[:1], x.shape) for x in (k, v))
+        return REFERENCE["attention"](q, k, v, scale=scale)
+
+    return of_attention("two passes", attention, batch_ranks=(1, 2))
+
+
 def remaining_heads(wrong: bool) -> Implementation:
     """Grouped heads; with the mistake, heads that the key heads do not divide are not refused."""
 
@@ -248,7 +260,7 @@ THREADS: dict[str, Callable[[bool], Implementation]] = {
     "t15": lower_tiles,
     "t16": KERNELS["late_blocks"],
     "t17": KERNELS["padded_width"],
-    "t19": KERNELS["split_keys"],
+    "t19": two_passes,
     "t20": KERNELS["sink_of_a_key"],
     "t23": KERNELS["partner_lane"],
     "t27": position_programs,

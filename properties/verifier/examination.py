@@ -41,6 +41,7 @@ _ROUNDS = 10  # of further cases for a law that had too few informative cases, o
 _CASES_PER_ROUND = 10  # of each domain
 _SILENT_ROUNDS = 2  # after these a law that no case could test gets no further cases
 _CASES_PER_LOOK = 40  # one case of these is judged by finer presets
+_SECONDS_OF_POINTS = 10.0  # of the kernel's calls at operating points; an everyday kernel takes less than one
 _CASES_PER_LINE = 4  # one case of these is compared with the statistical line
 
 
@@ -84,6 +85,8 @@ class Examination:
         self.trials: dict[str, Trial] = {}
         self.settled: dict[str, Outcome] = {}
         self._domains: dict[str, Cases | str] = {}
+        self._seconds_of_points = 0.0
+        self._untried: dict[str, list[str]] = {}
         for law in self.laws:
             self._admit(law)
 
@@ -151,6 +154,7 @@ class Examination:
         domains = {name: drawn.domain for name, drawn in cases.items() if name not in fixed}
         groups = {name: [trial for trial in self.trials.values() if name in trial.cases] for name in cases}
         self._draw(groups, numbers_of_cases(domains, number) | fixed, random_seed)
+        self._tell_untried(groups)
         for round_number in range(_ROUNDS):
             wanting = [
                 trial
@@ -159,6 +163,15 @@ class Examination:
             ]
             again = {name: group for name in domains if (group := [each for each in wanting if name in each.cases])}
             self._draw(again, dict.fromkeys(again, _CASES_PER_ROUND), random_seed, str(round_number))
+
+    def _tell_untried(self, groups: Mapping[str, list[Trial]]) -> None:
+        """Record in the trials of each domain the points that were left out because calls are slow."""
+        for name, points in self._untried.items():
+            slow = f"calls at points took {self._seconds_of_points:.0f} s, so others were left out"
+            reason = f"{self.implementation.name} is slow: {slow}: {'; '.join(points)}."
+            for trial in groups[name]:
+                trial.undrawn += (f"{name}: {reason}",)
+                trial.leave_out(reason)
 
     def _draw(
         self,
@@ -217,12 +230,13 @@ class Examination:
     def _check_on_a_case(self, name: str, seed: int, group: list[Trial], round_name: str) -> None:
         """Draw a case (test input) of a domain (family of inputs) and check some laws on it. In the
         first round, these are the laws whose turn it is. In a further round, they are the laws that
-        want more cases. On a fixed case all laws are checked.
+        want more cases. On a fixed case that is a quirk, all laws are checked.
         """
-        arguments, quirk = group[0].cases[name].draw(seed), name in QUIRKS
-        if group[0].cases[name].fixed:
-            self._further(arguments, seed, [trial for trial in group if trial.open], quirk)
+        cases, quirk = group[0].cases[name], name in QUIRKS
+        if cases.fixed:
+            self._check_at_a_point(name, seed, group, quirk)
             return
+        arguments = cases.draw(seed)
         if not round_name:
             self._case(arguments, seed, group, quirk)
             return
@@ -231,6 +245,21 @@ class Examination:
             self._case(arguments, seed, agreement, quirk)
         if others := [trial for trial in wanting if not trial.law.agreement]:
             self._further(arguments, seed, others, quirk)
+
+    def _check_at_a_point(self, name: str, seed: int, group: list[Trial], quirk: bool) -> None:
+        """Check some laws at an operating point. Points at which no law is checked, since the calls at
+        points before took too long, are noted.
+        """
+        cases, before = group[0].cases[name], self.subject.seconds
+        if self._seconds_of_points > _SECONDS_OF_POINTS:
+            self._untried.setdefault(name, []).append(cases.names[seed])
+            return
+        arguments = cases.draw(seed)
+        if quirk:
+            self._further(arguments, seed, [trial for trial in group if trial.open], quirk)
+        else:
+            self._case(arguments, seed, group, quirk)
+        self._seconds_of_points += self.subject.seconds - before
 
     def _case(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], quirk: bool) -> None:
         """Call the operation on a case (test input), compare the result with the oracle, and check

@@ -1,0 +1,140 @@
+"""Points at which results are compared with the oracle, as tables: decoding, prefills, chunks and
+ragged pasts in the sizes of models. A row is one call, whose arrays an input family fills.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from properties.strategies.operating_points import Point
+from properties.strategies.plain_calls import Options, Sizes
+
+__all__ = ["BORDERS", "NUMBERS", "ROTATIONS", "SHORT_BORDERS", "SHORT_NUMBERS", "SOFTMAX", "TOKENS"]
+
+
+def _pasts(sizes: Sizes) -> Any:
+    """A past for each sequence: none, about half of the other keys, and all of them."""
+    longest = sizes["n_k"] - sizes["n_q"]
+    return np.array([0, longest // 2 + 1, longest])[: sizes["batch"]]
+
+
+def _ragged(**others: Any) -> Options:
+    """A past for each sequence, and other options."""
+    return lambda sizes: {"causal": True, "offset": _pasts(sizes), **others}
+
+
+def _last(**others: Any) -> Options:
+    """Queries that are the last ones of their sequence, and other options."""
+    return lambda sizes: {"causal": True, "offset": sizes["n_k"] - sizes["n_q"], **others}
+
+
+def _chunk(sizes: Sizes) -> Any:
+    """The causal mask of the last queries, the same for all batch entries and heads."""
+    return {"mask": np.tri(sizes["n_q"], sizes["n_k"], sizes["n_k"] - sizes["n_q"], dtype=bool)[None]}
+
+
+def _sinks(sizes: Sizes) -> Any:
+    """A sink for each head, from −1 on in steps of 1/2."""
+    return np.arange(sizes["num_heads"]) / 2 - 1
+
+
+_HEADS: Sizes = {"batch": 2, "num_heads": 8, "kv_heads": 2}
+_FEW: Sizes = {"batch": 3, "num_heads": 4, "kv_heads": 2, "head_dim": 16, "value_dim": 16}
+
+
+def _decoding(batch: int, kv_heads: int, n_q: int, n_k: int, width: int = 16) -> Point:
+    """A point of 8 heads with few queries and many keys."""
+    sizes = {"batch": batch, "num_heads": 8, "kv_heads": kv_heads, "n_q": n_q, "n_k": n_k}
+    name = f"{'1 query' if n_q == 1 else f'{n_q} queries'}, {n_k} keys"
+    return Point(name, {**sizes, "head_dim": width, "value_dim": width})
+
+
+def _prefill(tokens: int, width: int, batch: int = 2) -> Point:
+    """A point of as many queries as keys, with 8 heads on 2 key heads."""
+    sizes = {**_HEADS, "batch": batch, "n_q": tokens, "n_k": tokens, "head_dim": width, "value_dim": width}
+    return Point(f"{tokens} tokens of width {width}", sizes)
+
+
+NUMBERS = (
+    *(_decoding(2, 2, 1, 257, 64), _decoding(3, 1, 1, 1025, 32), _decoding(1, 8, 8, 2049), _decoding(2, 2, 2, 4097)),
+    *(_prefill(64, 64), _prefill(65, 128), _prefill(129, 96), _prefill(64, 256, 1), _prefill(256, 64)),
+    Point("512 tokens", {**_FEW, "batch": 2, "num_heads": 2, "kv_heads": 1, "n_q": 512, "n_k": 512}),
+    Point("130 small problems", {"batch": 13, "num_heads": 10, "kv_heads": 5, "n_q": 3, "n_k": 4}),
+    Point("3 batch axes", {**_FEW, "outermost": 2, "outer": 3, "n_q": 3, "n_k": 5}),
+    Point("wider values", {**_FEW, "n_q": 17, "n_k": 33, "head_dim": 64, "value_dim": 128}),
+    Point("narrower values", {**_FEW, "n_q": 17, "n_k": 33, "head_dim": 192, "value_dim": 128}),
+    Point("70 queries, 40 keys", {**_FEW, "n_q": 70, "n_k": 40}),
+    Point("64 masked queries, 192 keys", {**_FEW, "n_q": 64, "n_k": 192}, _chunk),
+    Point("130 causal tokens", {**_FEW, "n_q": 130, "n_k": 130}, lambda sizes: {"causal": True}),
+    Point("64 causal queries, 40 keys", {**_FEW, "n_q": 64, "n_k": 40}, lambda sizes: {"causal": True}),
+    Point("a chunk of 64 queries", {**_FEW, "n_q": 64, "n_k": 256}, _last()),
+    Point("a chunk with a window", {**_FEW, "n_q": 64, "n_k": 256}, _last(window=(63, None))),
+    Point("1 causal query, 1025 keys", {**_FEW, "n_q": 1, "n_k": 1025}, _last()),
+    Point("pasts of sequences", {**_FEW, "n_q": 4, "n_k": 320}, _ragged()),
+    Point("pasts of sequences with a window", {**_FEW, "n_q": 4, "n_k": 320}, _ragged(window=(40, None))),
+    Point("1 query, pasts of sequences, a window", {**_FEW, "n_q": 1, "n_k": 600}, _ragged(window=(127, None))),
+    Point("pasts of sequences with a softcap", {**_FEW, "n_q": 4, "n_k": 320}, _ragged(softcap=2.0)),
+    Point(
+        "pasts of sequences with window, softcap and sinks", {**_FEW, "n_q": 4, "n_k": 320},
+        lambda sizes: _ragged(window=(40, None), softcap=2.0, sink=_sinks(sizes))(sizes),
+    ),
+    Point("70 tokens with sinks", {**_FEW, "n_q": 70, "n_k": 70}, lambda sizes: {"sink": _sinks(sizes)}),
+    Point("70 tokens with a softcap", {**_FEW, "n_q": 70, "n_k": 70}, lambda sizes: {"softcap": 2.0}),
+)  # fmt: skip
+"""Where results on ordinary numbers are compared with the oracle."""
+
+_SLOW = ("129 tokens of width 96", "256 tokens of width 64", "512 tokens", "2 queries, 4097 keys")
+SHORT_NUMBERS = tuple(point for point in NUMBERS if point.name not in _SLOW)
+"""The points of derivatives, whose oracle takes longer."""
+
+BORDERS = (
+    *(_decoding(1, 8, 1, 255), _decoding(3, 1, 1, 256), _decoding(2, 2, 2, 257)),
+    *(_decoding(2, 1, 1, 511), _decoding(1, 2, 8, 512), _decoding(3, 8, 1, 513)),
+    *(_decoding(2, 2, 1, 1023), _decoding(2, 8, 1, 1024), _decoding(3, 1, 2, 1025)),
+    *(_decoding(1, 2, 1, 2047), _decoding(2, 1, 8, 2048), _decoding(3, 2, 1, 2049)),
+    *(_decoding(2, 1, 2, 4095), _decoding(1, 8, 1, 4096), _decoding(3, 2, 1, 4097)),
+    Point("64 tokens, 256 keys", {**_HEADS, "n_q": 64, "n_k": 256, "head_dim": 64, "value_dim": 64}),
+    Point("257 tokens", {**_FEW, "n_q": 257, "n_k": 257}),
+    Point("a chunk of 64 queries", {**_FEW, "n_q": 64, "n_k": 256}, _last()),
+    Point("1 causal query, 1024 keys", {**_FEW, "n_q": 1, "n_k": 1024}, _last()),
+    Point("1 query, pasts of sequences", {**_FEW, "n_q": 1, "n_k": 1025}, _ragged()),
+)
+"""Where keys at the borders of blocks have large scores."""
+
+SHORT_BORDERS = tuple(point for point in BORDERS if point.sizes["n_k"] in (256, 257, 513, 1024))
+"""The points of derivatives, whose oracle takes longer."""
+
+SOFTMAX = tuple(
+    Point(f"{n_k} keys", {"batch": 2 + place % 2, "n_q": 3, "n_k": n_k})
+    for place, n_k in enumerate((255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 2047, 2048, 2049, 4095, 4096, 4097))
+)
+"""Where rows of a softmax are compared with the oracle."""
+
+
+def _rotation(name: str, options: Options = lambda sizes: {}, **sizes: int) -> Point:
+    """A point of 2 sequences with 8 heads: 16384 rows if no length is given."""
+    usual = {"batch": 2, "num_heads": 8, "seq_len": 1024, "head_dim": 8, "start_pos": 3}
+    return Point(name, {**usual, **sizes}, options)
+
+
+ROTATIONS = (
+    _rotation("16384 rows"),
+    _rotation("1024 rows of width 128", width=128, seq_len=64),
+    _rotation("16384 rows, a part of the channels", lambda sizes: {"rotary_dim": 4}),
+    _rotation("16384 rows, positions", lambda sizes: {"positions": np.arange(sizes["seq_len"]) % 700}, start_pos=0),
+    _rotation("16384 rows, frequencies", lambda sizes: {"inv_freq": 1.0 / (1 + np.arange(sizes["head_dim"] // 2))}),
+    _rotation("16384 rows, an attention factor", lambda sizes: {"attention_factor": 1.25}),
+    _rotation(
+        "16384 rows, sections",
+        lambda sizes: {"positions": np.arange(sizes["seq_len"]) % np.array([[64], [5], [3]]), "sections": (2, 1, 1)},
+        start_pos=0,
+    ),
+)
+"""Where rotations of many rows are compared with the oracle."""
+
+TOKENS = (
+    Point("64 tokens", {"batch": 2, "num_heads": 8, "head_dim": 16, "model_dim": 64, "seq_len": 64}),
+    Point("130 small problems", {"batch": 13, "num_heads": 10, "head_dim": 4, "model_dim": 40, "seq_len": 3}),
+    Point("257 tokens", {"batch": 2, "num_heads": 4, "head_dim": 8, "model_dim": 32, "seq_len": 257}),
+)
+"""Where results of multi-head attention on ordinary numbers are compared with the oracle."""

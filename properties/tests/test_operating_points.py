@@ -1,0 +1,164 @@
+"""Kernels that are wrong at the sizes of models alone are seen with every seed."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from properties import Implementation
+from properties.bugs.reference import REFERENCE
+from properties.contract.operations import OPERATIONS
+from properties.contract.results import BrokenError
+from properties.contract.subject import Subject
+from properties.laws import LAWS
+from properties.strategies.cases import Cases
+from properties.strategies.domains import DOMAINS
+from properties.strategies.point_numbers import border_keys
+from properties.verifier import examination
+from properties.verifier.examination import Supervision
+from properties.verifier.plan import QUICKLY, plan
+from properties.verifier.verify import examine, verify
+
+SDPA, GQA, ATTENTION = "scaled_dot_product_attention", "grouped_query_attention", "attention"
+LENGTHS = (512, 1024, 2048, 4096)
+
+
+def decoding(change, length, operation=GQA, arithmetic="float64"):
+    """A kernel that changes k and v of at most 8 queries over at least `length` keys."""
+
+    def attention(q, k, v, *masks, **options):
+        if k.shape[-2] >= length and q.shape[-2] <= 8:
+            k, v = change(k, v)
+        results = REFERENCE[operation](q, k, v, *masks, **options)
+        return tuple(x.astype(q.dtype) for x in results) if operation == ATTENTION else results.astype(q.dtype)
+
+    return Implementation("mine", {operation: attention}, arithmetic)
+
+
+def lost_key(k, v, part, parts, after):
+    """k and v without the last key of a part of the keys, or the first key after it."""
+    lost = part * -(-k.shape[-2] // parts) - 1 + after
+    return np.delete(k, lost, -2), np.delete(v, lost, -2)
+
+
+def doubled_key(k, v):
+    """k and v with the middle key twice."""
+    middle = k.shape[-2] // 2
+    return np.insert(k, middle, k[..., middle, :], -2), np.insert(v, middle, v[..., middle, :], -2)
+
+
+def half_of_the_keys(k, v):
+    """The first half of k and v."""
+    return (x[..., : x.shape[-2] // 2, :] for x in (k, v))
+
+
+def first_batch(k, v):
+    """k and v of the first sequence, for all sequences."""
+    return (np.broadcast_to(x[:1], x.shape) for x in (k, v))
+
+
+FAULTS = {
+    **{
+        f"a lost key at the border of part {part} of {parts}": partial(lost_key, part=part, parts=parts, after=after)
+        for parts, part, after in ((2, 1, 0), (2, 1, 1), (4, 3, 0), (8, 5, 1), (8, 7, 0))
+    },
+    "a doubled key": doubled_key,
+    "half of the keys": half_of_the_keys,
+    "the batch offset": first_batch,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("operation", [SDPA, GQA, ATTENTION])
+def test_a_fault_of_long_rows_is_seen_by_border_keys_in_16_bits(operation, fault):
+    for length in LENGTHS:
+        implementation = decoding(FAULTS[fault], length, operation, "float16")
+        cases = Cases(OPERATIONS[operation], DOMAINS[operation]["operating borders"], implementation)
+        long = [place for place, case in enumerate(cases.fixed) if case[1].shape[-2] >= length and case[0].ndim == 4]
+        assert any(is_wrong(implementation, operation, cases.draw(place)) for place in long), length
+
+
+def is_wrong(implementation, operation, arguments):
+    subject = Subject(implementation, operation)
+    subject.begin()
+    try:
+        subject(*arguments)
+        subject.judge(0)
+    except BrokenError:
+        return True
+    return False
+
+
+def test_each_row_of_scores_has_border_keys_and_each_border_is_in_some_row():
+    cases = Cases(OPERATIONS[GQA], DOMAINS[GQA]["operating borders"], Implementation("mine", {GQA: REFERENCE[GQA]}))
+    for place in range(len(cases.fixed)):
+        q, k, *_ = cases.draw(place)
+        scores = q.reshape(*k.shape[:-2], -1, q.shape[-1]) @ k.swapaxes(-1, -2)
+        is_largest = (scores == scores.max(-1, keepdims=True)).reshape(-1, k.shape[-2])
+        assert is_largest.any(0)[border_keys(k.shape[-2], 8)].all()
+        assert is_largest.sum(1).max() <= 8
+
+
+@pytest.mark.parametrize("n_k", [511, 512, 513, 1040, 4097])
+def test_border_keys_are_at_the_borders_of_all_blocks_from_the_largest_on(n_k):
+    keys = border_keys(n_k, 64)
+    assert len(keys) == len(set(keys)) == 64
+    for parts in (2, 4, 8):
+        border = -(-n_k // parts)
+        assert {0, n_k - 1, *range(border, n_k, border), *range(border - 1, n_k, border)} <= set(keys)
+
+
+def seen_quickly(implementation, seed=0):
+    """Whether a law of the quick plan fails."""
+    laws = plan(implementation, quick=True)
+    supervision = Supervision(ends=lambda law: True)
+    return any(found.status == "violated" for found in examine(laws, implementation, QUICKLY, seed, supervision))
+
+
+@pytest.mark.parametrize("fault", [half_of_the_keys, first_batch, FAULTS["a lost key at the border of part 3 of 4"]])
+def test_a_fault_of_long_rows_is_seen_by_the_quick_plan(fault):
+    assert seen_quickly(decoding(fault, 4096))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("operation", [SDPA, GQA, ATTENTION])
+def test_each_fault_of_long_rows_is_seen_with_each_seed_and_by_the_quick_plan(operation, seed):
+    for name, fault in FAULTS.items():
+        for length in LENGTHS:
+            implementation = decoding(fault, length, operation)
+            assert seen_quickly(implementation, seed), (name, length)
+            assert not verify(implementation, seed=seed, fail_fast=True).ok, (name, length)
+
+
+@pytest.mark.parametrize("operation", [SDPA, GQA, ATTENTION])
+def test_the_mean_of_the_values_at_the_widths_of_models_is_seen_by_the_quick_plan(operation):
+    def attention(q, k, v, *masks, **options):
+        is_of_models = q.shape[-2] >= 64 and k.shape[-2] >= 64 and q.shape[-1] in (64, 128) and q.ndim == 4
+        return REFERENCE[operation](q * (not is_of_models), k, v, *masks, **options)
+
+    assert seen_quickly(Implementation("mine", {operation: attention}))
+
+
+def test_points_depend_on_neither_the_seed_nor_the_number_of_inputs():
+    implementation = Implementation("mine", {"rope": REFERENCE["rope"]})
+    cases = Cases(OPERATIONS["rope"], DOMAINS["rope"]["operating numbers"], implementation)
+    law = next(law for law in LAWS if law.agreement and law.operation == "rope")
+    for number, seed in ((1, 0), (20, 3)):
+        drawn = []
+        examine([law], implementation, number, seed, Supervision(observe=lambda *call: drawn.append(call[1][0])))  # noqa: B023
+        points = [cases.draw(place)[0] for place in range(len(cases.fixed))]
+        assert all(any(np.array_equal(x, point) for x in drawn) for point in points)
+
+
+def test_a_slow_kernel_gets_fewer_points_and_is_told_which(monkeypatch):
+    law = next(law for law in LAWS if law.agreement and law.operation == GQA)
+    implementation = Implementation("mine", {GQA: REFERENCE[GQA]})
+    (before,) = examine([law], implementation, 4, 0)
+    monkeypatch.setattr(examination, "_SECONDS_OF_POINTS", 0.0)
+    (outcome,) = examine([law], implementation, 4, 0)
+    assert (before.undrawn, outcome.status) == ((), "held")
+    told = {family: text for family, _, text in (each.partition(": ") for each in outcome.undrawn)}
+    names = told["operating borders"].removeprefix("mine is slow: calls at points took 0 s, so others were left out: ")
+    assert names.removesuffix(".").split("; ")[-1] == "257 tokens"
+    assert outcome.examples < before.examples
