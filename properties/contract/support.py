@@ -15,7 +15,18 @@ from properties.contract.mask_kinds import ENTRIES, EXTENTS, Extent
 from properties.contract.operations import Operation
 from properties.contract.wording import shown, told
 
-__all__ = ["EVERY_SIZE", "SIZES", "WORDS", "Listed", "OutsideError", "Shapes", "Support", "SupportsError", "read"]
+__all__ = [
+    "EVERY_SIZE",
+    "SIZES",
+    "WORDS",
+    "Listed",
+    "NotTakenError",
+    "OutsideError",
+    "Shapes",
+    "Support",
+    "SupportsError",
+    "read",
+]
 
 SIZES = (
     *("batch", "n_q", "n_k", "n_k_minus_n_q", "seq_len", "start_pos"),
@@ -47,6 +58,12 @@ Predicate = Callable[[Any], bool]
 
 class OutsideError(ValueError):
     """Raised when an implementation does not take a call. The message is a sentence that says why."""
+
+
+class NotTakenError(OutsideError):
+    """Raised when an implementation that declares nothing about what it takes raised an exception. The
+    message is the clause "raised ValueError: ...".
+    """
 
 
 class SupportsError(ValueError):
@@ -121,6 +138,9 @@ class Support:
     """What an implementation takes: predicates for sizes, kinds of masks (words of `EXTENTS` and
     `ENTRIES`, or "" for all masks), the number of shapes, whether arrays have leading axes, and
     whether attention returns its log-sum-exp.
+
+    If it is not `declared`, the adapter says nothing about what the implementation takes: a call that
+    raises is then not taken, and is no failure.
     """
 
     sizes: Mapping[str, Predicate] = field(default_factory=dict)
@@ -129,14 +149,15 @@ class Support:
     shapes: Shapes | None = None
     batches: bool = True
     sums: bool = True
+    declared: bool = True
 
     @property
     def plain(self) -> "Support":
-        """The same support, except that masks are booleans with all named axes, as the reference
-        takes them.
+        """The same support as the reference has it: declared, and masks are booleans with all named
+        axes.
         """
         mask_kind = "key masks" if self.masks and EXTENTS[self.masks].of_sequences else self.masks
-        return replace(self, masks=mask_kind, entries="")
+        return replace(self, masks=mask_kind, entries="", declared=True)
 
     def listed(self, size: str) -> tuple[Any, ...]:
         """Return the list of sizes that `supports` gives for one size; () if it gives no list. Test
@@ -254,12 +275,14 @@ _ANY = Extent("It takes masks that broadcast.")
 
 def read(supports: Any) -> Support:
     """Return the `Support` for a declaration: a mapping of predicates or lists of sizes, a word of
-    `WORDS`, or a list of words and mappings.
+    `WORDS`, or a list of words and mappings. None declares nothing.
 
     Raises TypeError and ValueError, with a sentence, for anything else.
     """
     if isinstance(supports, Support):
         return supports
+    if supports is None:
+        return Support(declared=False)
     sizes: dict[str, Predicate] = {}
     options: dict[str, Any] = {}
     for part in [supports] if isinstance(supports, str | Mapping) or not isinstance(supports, Collection) else supports:

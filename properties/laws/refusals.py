@@ -33,7 +33,7 @@ def check_refusal(subject: Subject, arguments: tuple[Any, ...], given: str) -> N
     length 0, only a result without entries is right. The call is not recorded, because no known bug
     explains a call that may be refused.
     """
-    operation, refuses = OPERATIONS[subject.operation], subject.implementation.refuses
+    operation, refuses = OPERATIONS[subject.operation], subject.implementation.refusals
     wanted = " or ".join(kind.__name__ for kind in refuses)
     try:
         values, *_ = subject.run(operation, arguments)
@@ -69,7 +69,7 @@ def results_unless_refused(subject: Subject, arguments: tuple[Any, ...]) -> list
     try:
         values, *_ = subject.run(operation, arguments)
     except RaisedError as raised:
-        if isinstance(raised.__cause__, subject.implementation.refuses):
+        if isinstance(raised.__cause__, subject.implementation.refusals):
             return []
         raise
     return list(zip(operation.returned(arguments), values, strict=True))

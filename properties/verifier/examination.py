@@ -22,12 +22,14 @@ from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError, Call
 from properties.contract.subject import Subject
 from properties.contract.support import OutsideError
+from properties.contract.tried_calls import NotTaken, not_taken
 from properties.laws.agreement import AGREEMENT
 from properties.laws.commuting_squares import Square
 from properties.laws.law import Law
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS, QUIRKS
 from properties.verifier.case_drawing import by_profile, numbers_of_cases, turns
+from properties.verifier.first_look import narrowed
 from properties.verifier.notes import failure
 from properties.verifier.report import Outcome, reason_for
 from properties.verifier.trial import FAILED, TIME, Evidence, Trial, does_not_apply, unknown
@@ -69,23 +71,29 @@ class _FirstError(Exception):
 @dataclass
 class Examination:
     """The laws about one operation, which attnspec checks on an implementation, case by case. A
-    case is the arguments of one test.
+    case is the arguments of one test. `seen_before` is what the implementation did not take when it
+    was looked at before.
     """
 
     implementation: Implementation
     operation: str
     laws: Sequence[Law]
     supervision: Supervision = field(default_factory=Supervision)
+    seen_before: tuple[NotTaken, ...] = ()
 
     def __post_init__(self) -> None:
-        watched = self.supervision.observe, self.supervision.seconds_per_call
-        self.subject = Subject(self.implementation, self.operation, *watched)
+        self.subject = self._subject()
         self.evidence = Evidence(self.implementation, self.operation)
+        self.evidence.tried = self.subject.tried
         self.trials: dict[str, Trial] = {}
         self.settled: dict[str, Outcome] = {}
         self._domains: dict[str, Cases | str] = {}
         for law in self.laws:
             self._admit(law)
+
+    def _subject(self) -> Subject:
+        watched = self.supervision.observe, self.supervision.seconds_per_call
+        return Subject(self.implementation, self.operation, *watched)
 
     def _admit(self, law: Law) -> None:
         """Open a trial (a count of what happens) for a law. If the law cannot be checked, record
@@ -146,11 +154,45 @@ class Examination:
             process_state.restore(self.subject.original)
 
     def _run(self, number: int, random_seed: int | None) -> None:
+        self._draw_round(number, random_seed)
+        if self._mostly_raised() and self._narrow():
+            self._draw_round(number, random_seed)
+        self._draw_more(random_seed)
+
+    def _mostly_raised(self) -> bool:
+        """Whether at least half of all calls were not taken."""
+        tried = self.subject.tried
+        return 2 * sum(bool(call.error) for call in tried) >= max(len(tried), 1)
+
+    def _narrow(self) -> bool:
+        """Draw the cases that follow from the sizes that trial calls show. Return whether there are
+        such cases.
+        """
+        self.implementation = narrowed(self.implementation, self.operation)
+        tried, self.subject = self.subject.tried, self._subject()
+        self.subject.tried += tried
+        self.evidence.tried = self.subject.tried
+        self._domains.clear()
+        for trial in self.trials.values():
+            found = {name: self._cases(name) for name in trial.law.domains}
+            trial.cases = {name: drawn for name, drawn in found.items() if isinstance(drawn, Cases)}
+        return any(trial.cases for trial in self.trials.values())
+
+    def _draw_round(self, number: int, random_seed: int | None) -> None:
+        """Draw about `number` cases (test inputs), and check the laws on them."""
         cases = {name: drawn for trial in self.trials.values() for name, drawn in trial.cases.items()}
         fixed = {name: len(drawn.fixed) for name, drawn in cases.items() if drawn.fixed}
         domains = {name: drawn.domain for name, drawn in cases.items() if name not in fixed}
         groups = {name: [trial for trial in self.trials.values() if name in trial.cases] for name in cases}
         self._draw(groups, numbers_of_cases(domains, number) | fixed, random_seed)
+
+    def _draw_more(self, random_seed: int | None) -> None:
+        """Draw further cases (test inputs) for laws that had too few informative ones."""
+        domains = [
+            name
+            for name in dict.fromkeys(name for trial in self.trials.values() for name in trial.cases)
+            if not next(trial.cases[name] for trial in self.trials.values() if name in trial.cases).fixed
+        ]
         for round_number in range(_ROUNDS):
             wanting = [
                 trial
@@ -345,9 +387,13 @@ class Examination:
             trial.seconds += time.perf_counter() - start
 
     def outcomes(self) -> Iterator[Outcome]:
-        """Yield the outcome of each law, in the order of the laws."""
-        for law in self.laws:
-            yield self.settled[law.id] if law.id in self.settled else self.trials[law.id].outcome(self.evidence)
+        """Yield the outcome of each law, in the order of the laws. The first one has what the
+        operation does not take.
+        """
+        found = () if self.evidence.unwritten else (*self.seen_before, *not_taken(self.subject.tried))
+        for place, law in enumerate(self.laws):
+            settled = self.settled.get(law.id) or self.trials[law.id].outcome(self.evidence)
+            yield replace(settled, not_taken=found) if found and place == 0 else settled
 
 
 def _fail(trials: Iterable[Trial], doing: str, error: Exception) -> None:
