@@ -4,6 +4,7 @@ declarations of what they support and how they round.
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from operator import sub
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -22,8 +23,14 @@ from properties.contract.wording import printable, shown
 
 __all__ = ["LAYOUTS", "USUAL_REFUSALS", "Implementation", "implementation_of"]
 
-_DIFFERENCES = [(name, *name.split("_minus_")) for name in SIZES if "_minus_" in name]
-_NO_SIZES = (*(name for name in SIZES if "_minus_" in name), "start_pos", "scale")
+_COMBINED = [
+    (name, *name.split(f"_{word}_"), combine)
+    for word, combine in (("minus", sub), ("modulo", lambda larger, smaller: larger % max(smaller, 1)))
+    for name in SIZES
+    if f"_{word}_" in name
+]
+"""Numbers that follow from two sizes: the name, the names of both sizes, and the function of them."""
+_NO_SIZES = (*(name for name, *_ in _COMBINED), "start_pos", "rotary_dim", "scale")
 
 LAYOUTS = ("transposed", "heads-inside", "strided", "offset", "reversed", "read-only")
 """The memory layouts of an argument, next to contiguous and writable arrays.
@@ -69,6 +76,7 @@ _PROMISES: dict[str, tuple[type[Exception], Callable[[Any], bool], str]] = {
         ),
         "None, or a tuple of exceptions' types",
     ),
+    "outside": (ValueError, lambda x: x in ("called", "undefined"), "'called' or 'undefined'"),
     "features": (
         TypeError,
         lambda x: isinstance(x, Collection) and not isinstance(x, str),
@@ -109,15 +117,19 @@ class Implementation:
                       converts a NumPy array
     dtype             the number type of the arrays; by default the type of the arithmetic's inputs
     device            the device of torch's arrays
-    batch_ranks       how many leading axes your kernels accept: a tuple of numbers
+    batch_ranks       how many leading axes your kernels accept: a tuple of numbers. The axis of heads
+                      counts: (2,) is one batch axis and the heads, so q has four axes in all
     supports          what your kernels take. Sizes, as predicates or lists:
                       {"head_dim": lambda d: d % 2 == 0, "n_q": (128, 256)}. The names are `SIZES`,
                       with "scale" among them; "every size" restricts all sizes. Or words, one or a
-                      list of them with mappings: "positive sizes", "no batch axes", "full masks",
-                      "key masks", "no log-sum-exp", "at most 8 shapes". () declares that your kernels
+                      list of them with mappings: "positive sizes", "n % 128 == 0", "self attention",
+                      "causal only", "full masks", "no log-sum-exp"; the glossary has them all. ()
+                      declares that your kernels
                       take everything. With None, a call that raises is not taken, and is no failure
     refuses           the exceptions that your kernels raise for sizes that they do not support. With
                       None, attnspec does not check that they refuse these sizes
+    outside           "undefined" if your kernels cannot check what they are given, as C code: attnspec
+                      then makes no call that they do not support. Otherwise "called"
     features          names of `FEATURES`: the options of attention and rope that your kernels take,
                       and the kinds of frequencies with their parameters. Other options are never
                       passed
@@ -152,6 +164,7 @@ class Implementation:
     batch_ranks: tuple[int, ...] = (0, 1, 2)
     supports: Mapping[str, Any] | str | Collection[str | Mapping[str, Any]] | Support | None = None
     refuses: tuple[type[BaseException], ...] | None = None
+    outside: Literal["called", "undefined"] = "called"
     features: Collection[str] = ()
     caches: Collection[str] | None = None
     deterministic: bool = True
@@ -295,30 +308,36 @@ class Implementation:
         )
 
     def takes(self, operation: Operation, arguments: tuple[Any, ...]) -> bool:
-        """Return whether the implementation supports a call: its sizes, their differences, its
-        position, its scale, and its leading axes.
+        """Return whether the implementation supports a call: its sizes, their differences and
+        remainders, its position, its options, and its leading axes.
         """
-        sizes: dict[str, Any] = operation.sizes(arguments)
-        lead, scale = operation.lead(arguments), operation.named(arguments).get("scale")
-        sizes |= {} if scale is None else {"scale": scale}
-        if not operation.is_played:  # a program has no call with all keys
-            sizes |= {
-                difference: sizes[larger] - sizes[smaller]
-                for difference, larger, smaller in _DIFFERENCES
-                if larger in sizes and smaller in sizes
-            }
-        if "heads_width" in sizes:
-            sizes["head_dim"] = sizes["heads_width"] // max(sizes["num_heads"], 1)
+        sizes, lead, given = self.sizes(operation, arguments), operation.lead(arguments), operation.named(arguments)
         sizes.pop("batch", None)
         ranked = len(lead) in self.ranks(operation) or not any(
             BATCH in operation.axes[parameter] for parameter in operation.arrays
         )
         return (
             ranked
+            and self.support.takes_options(given)
             and self.allows(**sizes)
             and all(self.allows(batch=length) for length in lead)
             and not self.lacks(*operation.given(arguments))
         )
+
+    def sizes(self, operation: Operation, arguments: tuple[Any, ...]) -> dict[str, Any]:
+        """Return all numbers of a call that `supports` may restrict, by their names."""
+        sizes: dict[str, Any] = operation.sizes(arguments)
+        given = operation.named(arguments)
+        sizes |= {name: given[name] for name in ("scale", "rotary_dim") if given.get(name) is not None}
+        if not operation.is_played:  # a program has no call with all keys
+            sizes |= {
+                name: combine(sizes[larger], sizes[smaller])
+                for name, larger, smaller, combine in _COMBINED
+                if larger in sizes and smaller in sizes
+            }
+        if "heads_width" in sizes:
+            sizes["head_dim"] = sizes["heads_width"] // max(sizes["num_heads"], 1)
+        return sizes
 
 
 def implementation_of(

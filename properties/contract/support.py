@@ -31,11 +31,12 @@ __all__ = [
 SIZES = (
     *("batch", "n_q", "n_k", "n_k_minus_n_q", "seq_len", "start_pos"),
     *("head_dim", "value_dim", "value_dim_minus_head_dim", "embed_dim"),
-    *("num_heads", "kv_heads", "model_dim", "model_dim_minus_heads_width"),
-    "scale",
+    *("num_heads", "kv_heads", "num_heads_minus_kv_heads", "num_heads_modulo_kv_heads"),
+    *("model_dim", "model_dim_minus_heads_width"),
+    *("rotary_dim", "scale"),
 )
-"""The names that `supports` may restrict: sizes, differences of sizes, positions, and scales of
-scores.
+"""The names that `supports` may restrict: sizes, differences and remainders of sizes, positions, the
+number of rotated channels, and scales of scores.
 """
 
 EVERY_SIZE = "every size"
@@ -43,8 +44,57 @@ EVERY_SIZE = "every size"
 scales.
 """
 
+Predicate = Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A predicate that accepts the sizes of a list. Test inputs get their sizes from this list."""
+
+    sizes: tuple[Any, ...]
+
+    def __call__(self, size: float) -> bool:
+        """Return whether the list contains a size."""
+        return size in self.sizes
+
+
+@dataclass(frozen=True)
+class OfSizes:
+    """A word of `supports` that restricts sizes: what it says, and the predicates."""
+
+    says: str
+    sizes: Mapping[str, Predicate]
+
+
+def _is_positive(size: float) -> bool:
+    return size > 0
+
+
+OF_SIZES = {
+    "positive sizes": OfSizes("It takes no size of 0.", {EVERY_SIZE: _is_positive}),
+    "self attention": OfSizes("It takes as many queries as keys.", {"n_k_minus_n_q": Listed((0,))}),
+    "value_dim = head_dim": OfSizes(
+        "It takes values as wide as queries and keys.", {"value_dim_minus_head_dim": Listed((0,))}
+    ),
+    "no grouped heads": OfSizes("It takes as many key heads as query heads.", {"num_heads_minus_kv_heads": Listed((0,))}),
+    "heads divide": OfSizes(
+        "It takes numbers of query heads that are multiples of the number of key heads.",
+        {"num_heads_modulo_kv_heads": Listed((0,))},
+    ),
+    "positive scale": OfSizes("It takes no scale of 0 and no negative one.", {"scale": _is_positive}),
+}
+"""The words that restrict sizes."""
+
+OF_OPTIONS = {
+    "left windows": "It takes windows that are open on the right, such as (2, None).",
+    "causal only": "Every call has causal=True.",
+}
+"""The words that restrict options."""
+
 WORDS = {
-    "positive sizes": "It takes no size of 0.",
+    **{word: row.says for word, row in OF_SIZES.items()},
+    "n % N == 0": "It takes lengths (n_q, n_k, seq_len) that are multiples of N.",
+    **OF_OPTIONS,
     "no batch axes": "It takes no leading axes.",
     **{word: extent.says for word, extent in EXTENTS.items()},
     **{word: entries.says for word, entries in ENTRIES.items()},
@@ -52,9 +102,6 @@ WORDS = {
     "at most N shapes": "It takes at most N shapes of the arguments of each operation in a process.",
 }
 """The words that `supports` may hold, with their meanings."""
-
-Predicate = Callable[[Any], bool]
-
 
 class OutsideError(ValueError):
     """Raised when an implementation does not take a call. The message is a sentence that says why."""
@@ -90,14 +137,14 @@ class Guarded:
 
 
 @dataclass(frozen=True)
-class Listed:
-    """A predicate that accepts the sizes of a list. Test inputs get their sizes from this list."""
+class Multiples:
+    """A predicate that accepts the multiples of a number."""
 
-    sizes: tuple[Any, ...]
+    of: int
 
-    def __call__(self, size: float) -> bool:
-        """Return whether the list contains a size."""
-        return size in self.sizes
+    def __call__(self, size: int) -> bool:
+        """Return whether a size is a multiple."""
+        return size % self.of == 0
 
 
 @dataclass(frozen=True)
@@ -136,8 +183,8 @@ class Shapes:
 @dataclass(frozen=True)
 class Support:
     """What an implementation takes: predicates for sizes, kinds of masks (words of `EXTENTS` and
-    `ENTRIES`, or "" for all masks), the number of shapes, whether arrays have leading axes, and
-    whether attention returns its log-sum-exp.
+    `ENTRIES`, or "" for all masks), the number of shapes, whether arrays have leading axes, whether
+    attention returns its log-sum-exp, and the words of `OF_OPTIONS`.
 
     If it is not `declared`, the adapter says nothing about what the implementation takes: a call that
     raises is then not taken, and is no failure.
@@ -149,6 +196,7 @@ class Support:
     shapes: Shapes | None = None
     batches: bool = True
     sums: bool = True
+    options: frozenset[str] = frozenset()
     declared: bool = True
 
     @property
@@ -165,6 +213,16 @@ class Support:
         """
         predicate = self.sizes.get(size)
         return predicate.sizes if isinstance(predicate, Listed) else ()
+
+    def takes_options(self, given: Mapping[str, Any]) -> bool:
+        """Return whether the arguments of a call, by name, have the options that the implementation
+        takes.
+        """
+        window = given.get("window")
+        is_open = window is None or window[1] is None
+        return (is_open or "left windows" not in self.options) and (
+            given.get("causal", True) is True or "causal only" not in self.options
+        )
 
     def without(self, operation: Operation, kind: str, flows: bool = False) -> str:
         """Return why test inputs with a kind of masks ("loose", "keys", "dead" or "any") are left
@@ -287,9 +345,13 @@ def read(supports: Any) -> Support:
     options: dict[str, Any] = {}
     for part in [supports] if isinstance(supports, str | Mapping) or not isinstance(supports, Collection) else supports:
         if isinstance(part, Mapping):
-            sizes |= {size_name: _predicate(size_name, predicate) for size_name, predicate in part.items()}
-        elif isinstance(part, str) and part == "positive sizes":
-            sizes[EVERY_SIZE] = _is_positive
+            sizes = _with(sizes, {size_name: _predicate(size_name, predicate) for size_name, predicate in part.items()})
+        elif isinstance(part, str) and part in OF_SIZES:
+            sizes = _with(sizes, OF_SIZES[part].sizes)
+        elif isinstance(part, str) and part in OF_OPTIONS:
+            options["options"] = options.get("options", frozenset()) | {part}
+        elif isinstance(part, str) and (match := re.fullmatch(r"n % ([1-9]\d*) == 0", part)):
+            sizes = _with(sizes, dict.fromkeys(("n_q", "n_k", "seq_len"), Multiples(int(match[1]))))
         elif isinstance(part, str) and part == "no batch axes":
             options["batches"] = False
         elif isinstance(part, str) and part == "no log-sum-exp":
@@ -306,6 +368,19 @@ def read(supports: Any) -> Support:
                 f"or a word: {words}.{did_you_mean(part, WORDS)}"
             )
     return Support(sizes, **options)
+
+
+def _with(sizes: Mapping[str, Predicate], more: Mapping[str, Predicate]) -> dict[str, Predicate]:
+    """Return the predicates of sizes with more of them. Two predicates of one size must both be true."""
+    return {**sizes, **{name: _both(sizes[name], one) if name in sizes else one for name, one in more.items()}}
+
+
+def _both(first: Predicate, second: Predicate) -> Predicate:
+    """Return the predicate that both predicates are true. It is a list if one of them is a list."""
+    for one, other in ((first, second), (second, first)):
+        if isinstance(one, Listed):
+            return Listed(tuple(filter(other, one.sizes)))
+    return lambda size: first(size) and second(size)
 
 
 def _predicate(name: str, given: Any) -> Predicate:
@@ -326,7 +401,3 @@ def _predicate(name: str, given: Any) -> Predicate:
             "or a list of sizes."
         )
     return Listed(tuple(given))
-
-
-def _is_positive(size: int) -> bool:
-    return size > 0

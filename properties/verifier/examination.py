@@ -23,9 +23,11 @@ from properties.contract.results import BrokenError, Call
 from properties.contract.subject import Subject
 from properties.contract.support import OutsideError
 from properties.contract.tried_calls import NotTaken, not_taken
+from properties.inspection.signatures import undeclared_features
 from properties.laws.agreement import AGREEMENT
 from properties.laws.commuting_squares import Square
 from properties.laws.law import Law
+from properties.laws.refusals import UNSUPPORTED
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS, QUIRKS
 from properties.verifier.case_drawing import by_profile, numbers_of_cases, turns
@@ -43,6 +45,7 @@ _ROUNDS = 10  # of further cases for a law that had too few informative cases, o
 _CASES_PER_ROUND = 10  # of each domain
 _SILENT_ROUNDS = 2  # after these a law that no case could test gets no further cases
 _CASES_PER_LOOK = 40  # one case of these is judged by finer presets
+_REPAIR_FIRST = "Other checks of the operation fail. Unsupported sizes are looked at when these pass."
 _CASES_PER_LINE = 4  # one case of these is compared with the statistical line
 
 
@@ -388,12 +391,19 @@ class Examination:
 
     def outcomes(self) -> Iterator[Outcome]:
         """Yield the outcome of each law, in the order of the laws. The first one has what the
-        operation does not take.
+        operation does not take, and the features that nobody declares.
         """
-        found = () if self.evidence.unwritten else (*self.seen_before, *not_taken(self.subject.tried))
+        implementation, unwritten = self.implementation, self.evidence.unwritten or self.implementation.unavailable
+        found = () if unwritten else (*self.seen_before, *not_taken(self.subject.tried))
+        features = undeclared_features(
+            implementation.operations[self.operation], OPERATIONS[self.operation], implementation.features
+        )
+        fails = any(t.violations and not t.declared for t in self.trials.values() if t.law.name != UNSUPPORTED)
         for place, law in enumerate(self.laws):
             settled = self.settled.get(law.id) or self.trials[law.id].outcome(self.evidence)
-            yield replace(settled, not_taken=found) if found and place == 0 else settled
+            if fails and law.name == UNSUPPORTED and settled.status == "violated":
+                settled = replace(settled, status="not applicable", violation=None, reason=_REPAIR_FIRST)
+            yield settled if place else replace(settled, not_taken=found, undeclared_features=features)
 
 
 def _fail(trials: Iterable[Trial], doing: str, error: Exception) -> None:

@@ -230,6 +230,8 @@ class Outcome:
                    failure
     not_taken      the calls of the operation that raised, if the adapter declares nothing about what
                    the implementation takes. The first law of the operation has them
+    undeclared_features   the features that the signature of the operation's function names and the
+                   adapter does not declare. The first law of the operation has them
     """
 
     law: str
@@ -252,6 +254,7 @@ class Outcome:
     undrawn: tuple[str, ...] = ()
     known: bool = False
     not_taken: tuple[NotTaken, ...] = ()
+    undeclared_features: tuple[str, ...] = ()
 
     @property
     def law_id(self) -> str:

@@ -9,21 +9,40 @@ from properties.contract.tried_calls import NotTaken
 from properties.verifier.report import Report, counted
 from properties.views.violation import print_indented
 
-__all__ = ["ADVICE", "not_taken_lines", "print_not_taken"]
+__all__ = ["ADVICE", "not_taken_lines", "print_not_taken", "print_undeclared_features"]
 
 ADVICE = "Declare `supports=...` to make this a promise: `attnspec inspect` writes it."
 """What to do about calls that are not taken."""
 
 
 def print_not_taken(console: Console, report: Report) -> None:
-    """Print for each implementation what raised, first everyday calls, then edges such as sizes of 0."""
+    """Print for each implementation which calls it does not take: first everyday calls, then edges,
+    such as sizes of 0.
+    """
     for name, found in report.not_taken.items():
         sign = ("✗ ", "bold red") if report.strict else ("· ", "dim")
         calls = counted(sum(one.calls for one in found), "call")
-        console.print(Text.assemble(sign, "not taken  ", (name, "bold"), f"  {calls} raised, which is no wrong result"))
+        verdict = "with --strict, they are failures" if report.strict else "they are no failures"
+        console.print(Text.assemble(sign, "not taken  ", (name, "bold"), f"  {calls} raised: {verdict}"))
         for line in not_taken_lines(found):
             print_indented(console, line)
         print_indented(console, ADVICE, "dim")
+        console.print()
+
+
+def print_undeclared_features(console: Console, report: Report) -> None:
+    """Print once for each implementation which parameters of its functions no feature declares."""
+    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    for outcome in report.outcomes:
+        if outcome.undeclared_features:
+            found.setdefault(outcome.implementation, {})[outcome.operation] = outcome.undeclared_features
+    for name, operations in found.items():
+        console.print(Text.assemble(("· not tested  ", "dim"), (name, "bold"), "  parameters that no feature declares"))
+        for operation, features in operations.items():
+            print_indented(console, f"{operation}: {', '.join(features)}")
+        features = tuple(dict.fromkeys(feature for each in operations.values() for feature in each))
+        listed = ", ".join(f'"{feature}"' for feature in features)
+        print_indented(console, f"To test them, declare `features=({listed}{',' * (len(features) == 1)})`.", "dim")
         console.print()
 
 
