@@ -10,7 +10,7 @@ from properties.bugs.bug import Bug
 from properties.bugs.declared import under
 from properties.bugs.equivalent import EQUIVALENT
 from properties.bugs.reference import REFERENCE
-from properties.contract.implementation import Implementation
+from properties.contract.implementation import USUAL_REFUSALS, Implementation
 from properties.contract.operations import FEATURES
 
 __all__ = ["EQUIVALENT_MUTANTS", "MUTANTS", "Mutant"]
@@ -37,7 +37,13 @@ class Mutant:
         """
         others = {} if self.bug.promises else REFERENCE
         functions = {**others, self.operation: self.bug.mutants[self.operation]()}
-        promises = {"features": FEATURES, "conventions": conventions, **self.bug.promises}
+        promises = {
+            "supports": (),
+            "refuses": USUAL_REFUSALS,
+            "features": FEATURES,
+            "conventions": conventions,
+            **self.bug.promises,
+        }
         mutant = Implementation(self.id, functions, **promises)
         own = {name: under(mutant.resolved_conventions, name, function) for name, function in functions.items()}
         return replace(mutant, operations=own, caches=mutant.caches)

@@ -94,7 +94,7 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "--strict": (
         "exit with status 1 also if an error is suspicious: within its limit, but so large that rounding alone "
-        "almost never causes it",
+        "almost never causes it; and if a call raises although the adapter declares no `supports`",
         _FLAG,
     ),
     "--fail-fast": ("stop at the first violation; with --baseline, stop at the first new violation", _FLAG),
@@ -123,7 +123,8 @@ def parser_of_command() -> Parser:
         description="Check your kernels against the laws, in child processes, and name the cause of each failure. "
         "The table [tool.attnspec] of pyproject.toml may hold options too. "
         "Exit status: 0 every law passes · 1 a law fails · 2 the command line or the adapter is wrong, an output "
-        "cannot be written, or attnspec has an internal error (if no law fails) · "
+        "cannot be written, or attnspec has an internal error (if no law fails) · 3 no law fails, but some are "
+        "inconclusive · "
         "129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.",
     )
     for name, (purpose, settings) in _VERIFY.items():

@@ -159,4 +159,4 @@ def _status(report: Report, stopped: Exception | None, lost: list[str]) -> int:
         raise ValueError(" ".join([*lost, *([str(stopped)] if stopped is not None else [])]))
     if (failed := sum(outcome.defect and not outcome.known for outcome in report.outcomes)) and not report.violations:
         raise ValueError(f"attnspec itself failed: {counted(failed, 'law')} could not be checked. The report says why.")
-    return 0 if report.ok else 1
+    return 0 if report.ok else 3 if report.is_inconclusive else 1

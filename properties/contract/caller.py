@@ -258,8 +258,7 @@ class Caller:
             list(raw_results) if isinstance(raw_results, tuple | list) and len(operation.outputs) > 1 else [raw_results]
         )
         missing = self.implementation.support.untold(operation)
-        if len(returned) == len(operation.outputs) - len(missing):
-            returned += [None] * len(missing)
+        returned = self._placed(operation, arguments, returned)
         if len(returned) != len(operation.outputs):
             described = (
                 f"{len(returned)} values"
@@ -281,6 +280,21 @@ class Caller:
             for result, x, shape in zip(names, returned, operation.shapes(*arguments), strict=False)
         )
         return values, given, returned, side_effect
+
+    def _placed(self, operation: Operation, arguments: tuple[Any, ...], returned: list[Any]) -> list[Any]:
+        """Return the results of a call at their places, with None for those that may be left out: the
+        log-sum-exp that the adapter declares as missing, the gradients of options that are not among
+        its features, or the gradients of all options that the call does not give.
+        """
+        of_features = self.implementation.features
+        declared = [name for name in operation.outputs if name[1:] not in operation.options or name[1:] in of_features]
+        missing = self.implementation.support.untold(operation)
+        for explained in (operation.outputs, declared, operation.returned(arguments)):
+            names = [name for name in explained if name not in missing]
+            if len(returned) in (len(names), len(explained)):
+                found = dict(zip(explained if len(returned) == len(explained) else names, returned, strict=True))
+                return [found.get(name) for name in operation.outputs]
+        return returned
 
     def _guarded(self, operation: Operation, given: list[Any]) -> tuple[Any, str]:
         """Return the return value of an operation, and a sentence about its side effect, or "".

@@ -4,6 +4,7 @@ declarations of what they support and how they round.
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from operator import sub
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -20,10 +21,16 @@ from properties.contract.twins import admitted as admitted_twins
 from properties.contract.twins import path
 from properties.contract.wording import printable, shown
 
-__all__ = ["LAYOUTS", "Implementation", "implementation_of"]
+__all__ = ["LAYOUTS", "USUAL_REFUSALS", "Implementation", "implementation_of"]
 
-_DIFFERENCES = [(name, *name.split("_minus_")) for name in SIZES if "_minus_" in name]
-_NO_SIZES = (*(name for name in SIZES if "_minus_" in name), "start_pos", "scale")
+_COMBINED = [
+    (name, *name.split(f"_{word}_"), combine)
+    for word, combine in (("minus", sub), ("modulo", lambda larger, smaller: larger % max(smaller, 1)))
+    for name in SIZES
+    if f"_{word}_" in name
+]
+"""Numbers that follow from two sizes: the name, the names of both sizes, and the function of them."""
+_NO_SIZES = (*(name for name, *_ in _COMBINED), "start_pos", "rotary_dim", "scale")
 
 LAYOUTS = ("transposed", "heads-inside", "strided", "offset", "reversed", "read-only")
 """The memory layouts of an argument, next to contiguous and writable arrays.
@@ -35,6 +42,9 @@ offset         a buffer that begins one element late
 reversed       its rows from last to first, by a negative stride
 read-only      memory that may not be written
 """
+
+USUAL_REFUSALS = (ValueError, TypeError, NotImplementedError)
+"""The exceptions that kernels usually raise for sizes that they do not support."""
 
 _DTYPES = {"binary64": "float64", "binary32": "float32", "binary16": "float16", "bfloat16": "bfloat16"}
 
@@ -61,10 +71,12 @@ _PROMISES: dict[str, tuple[type[Exception], Callable[[Any], bool], str]] = {
     "refuses": (
         TypeError,
         lambda x: (
-            isinstance(x, tuple) and all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in x)
+            x is None
+            or (isinstance(x, tuple) and all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in x))
         ),
-        "a tuple of exceptions' types",
+        "None, or a tuple of exceptions' types",
     ),
+    "outside": (ValueError, lambda x: x in ("called", "undefined"), "'called' or 'undefined'"),
     "features": (
         TypeError,
         lambda x: isinstance(x, Collection) and not isinstance(x, str),
@@ -105,13 +117,19 @@ class Implementation:
                       converts a NumPy array
     dtype             the number type of the arrays; by default the type of the arithmetic's inputs
     device            the device of torch's arrays
-    batch_ranks       how many leading axes your kernels accept: a tuple of numbers
+    batch_ranks       how many leading axes your kernels accept: a tuple of numbers. The axis of heads
+                      counts: (2,) is one batch axis and the heads, so q has four axes in all
     supports          what your kernels take. Sizes, as predicates or lists:
                       {"head_dim": lambda d: d % 2 == 0, "n_q": (128, 256)}. The names are `SIZES`,
                       with "scale" among them; "every size" restricts all sizes. Or words, one or a
-                      list of them with mappings: "positive sizes", "no batch axes", "full masks",
-                      "key masks", "no log-sum-exp", "at most 8 shapes"
-    refuses           the exceptions that your kernels raise for sizes that they do not support
+                      list of them with mappings: "positive sizes", "n % 128 == 0", "self attention",
+                      "causal only", "full masks", "no log-sum-exp"; the glossary has them all. ()
+                      declares that your kernels
+                      take everything. With None, a call that raises is not taken, and is no failure
+    refuses           the exceptions that your kernels raise for sizes that they do not support. With
+                      None, attnspec does not check that they refuse these sizes
+    outside           "undefined" if your kernels cannot check what they are given, as C code: attnspec
+                      then makes no call that they do not support. Otherwise "called"
     features          names of `FEATURES`: the options of attention and rope that your kernels take,
                       and the kinds of frequencies with their parameters. Other options are never
                       passed
@@ -129,6 +147,8 @@ class Implementation:
                       `Twin` says that a path is exact, or that it declares something else
     beside            other implementations, whose calls alternate with the calls of this one.
                       Implementations that are verified together are neighbours in this sense
+    undeclared        which of "arrays" and "arithmetic" attnspec finds out by calls, because the
+                      functions came without an `Implementation`
     paths             each twin as an implementation; derived from `twins`
 
     Raises TypeError and ValueError, with a sentence, for unknown names and values of another type.
@@ -142,8 +162,9 @@ class Implementation:
     dtype: str | None = None
     device: str = "cpu"
     batch_ranks: tuple[int, ...] = (0, 1, 2)
-    supports: Mapping[str, Any] | str | Collection[str | Mapping[str, Any]] | Support = ()
-    refuses: tuple[type[BaseException], ...] = (ValueError, TypeError, NotImplementedError)
+    supports: Mapping[str, Any] | str | Collection[str | Mapping[str, Any]] | Support | None = None
+    refuses: tuple[type[BaseException], ...] | None = None
+    outside: Literal["called", "undefined"] = "called"
     features: Collection[str] = ()
     caches: Collection[str] | None = None
     deterministic: bool = True
@@ -152,6 +173,7 @@ class Implementation:
     unavailable: str = ""
     twins: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False, compare=False)
     beside: tuple["Implementation", ...] = field(default=(), repr=False, compare=False)
+    undeclared: tuple[str, ...] = field(default=(), repr=False, compare=False)
     paths: Mapping[str, "Implementation"] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -252,6 +274,11 @@ class Implementation:
         return self.supports
 
     @property
+    def refusals(self) -> tuple[type[BaseException], ...]:
+        """The exceptions that count as a refusal: the declared ones, or else every exception."""
+        return (Exception,) if self.refuses is None else self.refuses
+
+    @property
     def restricted(self) -> Mapping[str, Callable[[Any], bool]]:
         """The predicates that restrict sizes, by the names of the sizes."""
         return self.support.sizes
@@ -281,30 +308,36 @@ class Implementation:
         )
 
     def takes(self, operation: Operation, arguments: tuple[Any, ...]) -> bool:
-        """Return whether the implementation supports a call: its sizes, their differences, its
-        position, its scale, and its leading axes.
+        """Return whether the implementation supports a call: its sizes, their differences and
+        remainders, its position, its options, and its leading axes.
         """
-        sizes: dict[str, Any] = operation.sizes(arguments)
-        lead, scale = operation.lead(arguments), operation.named(arguments).get("scale")
-        sizes |= {} if scale is None else {"scale": scale}
-        if not operation.is_played:  # a program has no call with all keys
-            sizes |= {
-                difference: sizes[larger] - sizes[smaller]
-                for difference, larger, smaller in _DIFFERENCES
-                if larger in sizes and smaller in sizes
-            }
-        if "heads_width" in sizes:
-            sizes["head_dim"] = sizes["heads_width"] // max(sizes["num_heads"], 1)
+        sizes, lead, given = self.sizes(operation, arguments), operation.lead(arguments), operation.named(arguments)
         sizes.pop("batch", None)
         ranked = len(lead) in self.ranks(operation) or not any(
             BATCH in operation.axes[parameter] for parameter in operation.arrays
         )
         return (
             ranked
+            and self.support.takes_options(given)
             and self.allows(**sizes)
             and all(self.allows(batch=length) for length in lead)
             and not self.lacks(*operation.given(arguments))
         )
+
+    def sizes(self, operation: Operation, arguments: tuple[Any, ...]) -> dict[str, Any]:
+        """Return all numbers of a call that `supports` may restrict, by their names."""
+        sizes: dict[str, Any] = operation.sizes(arguments)
+        given = operation.named(arguments)
+        sizes |= {name: given[name] for name in ("scale", "rotary_dim") if given.get(name) is not None}
+        if not operation.is_played:  # a program has no call with all keys
+            sizes |= {
+                name: combine(sizes[larger], sizes[smaller])
+                for name, larger, smaller, combine in _COMBINED
+                if larger in sizes and smaller in sizes
+            }
+        if "heads_width" in sizes:
+            sizes["head_dim"] = sizes["heads_width"] // max(sizes["num_heads"], 1)
+        return sizes
 
 
 def implementation_of(
@@ -319,11 +352,10 @@ def implementation_of(
     The adapter is an `Implementation`; or a mapping, a module or an object with functions that are
     named after operations; or a class of caches.
 
-    Arguments that are not None replace the declarations of an `Implementation`. attnspec assumes
-    that the functions of a mapping, module or object accept and return NumPy arrays in the
-    arithmetic's format, accept inputs with and without batch axes, and accept every legal size. The
-    values of masked keys are finite numbers. attnspec does not assume that the functions accept
-    every memory layout.
+    Arguments that are not None replace the declarations of an `Implementation`. The functions of a
+    mapping, module or object come without declarations: attnspec finds out by calls which arrays they
+    take, and a call that raises is not taken. They follow the default conventions, and no optional
+    feature is passed to them.
 
     Raises TypeError and ValueError for an adapter without operations, and TypeError for a class
     that is not a class of caches.
@@ -337,6 +369,7 @@ def implementation_of(
     changes = {field_name: value for field_name, value in changes.items() if value is not None}
     if isinstance(target, Implementation):
         return replace(target, **changes)
+    changes["undeclared"] = ("arrays",) if arithmetic is not None else ("arrays", "arithmetic")
     if isinstance(target, Mapping):
         return Implementation(**{"name": "implementation", "operations": dict(target), **changes})
     if isinstance(target, type) and {"append", "attend"} <= set(dir(target)):

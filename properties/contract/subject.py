@@ -8,8 +8,10 @@ import numpy as np
 
 from oracles.ball import Array, Ball, exact
 from properties.contract.caller import Caller
-from properties.contract.operations import OPERATIONS
-from properties.contract.results import BrokenError, Result, entry
+from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.results import BrokenError, Call, RaisedError, Result, Watched, entry
+from properties.contract.support import NotTakenError
+from properties.contract.tried_calls import TriedCall, tried_call
 
 __all__ = ["Subject"]
 
@@ -23,7 +25,45 @@ class Subject(Caller):
     With `informative_if` a law says whether the case (the arguments of one test) could expose a
     mistake. `worst` is the largest error so far divided by its budget, the error limit.
     `worst_line` is the largest error divided by the statistical line.
+
+    `tried` are all calls of an implementation that declares nothing about what it takes, each with
+    the exception that it raised.
     """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.tried: list[TriedCall] = []
+        super().__init__(*arguments, **options)
+
+    def watch(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Watched:
+        """Make a call as `Caller.watch` does. If the implementation declares nothing about what it
+        takes, an exception means that the call is not taken: NotTakenError is raised, unless the
+        same call has already returned on this case.
+        """
+        try:
+            return super().watch(operation, arguments, layout)
+        except RaisedError as raised:
+            call = self.calls[-1]
+            has_returned = any(_is_same(call, earlier) for earlier in self.calls[:-1] if not earlier.error)
+            if self.implementation.support.declared or has_returned:
+                raise
+            raise NotTakenError(str(raised)) from raised
+
+    def run(
+        self, operation: Operation, arguments: tuple[Any, ...], layout: str = "contiguous"
+    ) -> tuple[tuple[Array, ...], list[Any], list[Any], str]:
+        """Make a call as `Caller.run` does, and record what it asks if the implementation declares
+        nothing about what it takes.
+        """
+        if self.implementation.support.declared:
+            return super().run(operation, arguments, layout)
+        error = ""
+        try:
+            return super().run(operation, arguments, layout)
+        except RaisedError as raised:
+            error = str(raised)
+            raise
+        finally:
+            self.tried.append(tried_call(operation, arguments, layout, error))
 
     def begin(self) -> None:
         """Forget the last case (the arguments of one test) and what was asserted about it."""
@@ -171,6 +211,16 @@ class Subject(Caller):
                 f"the error is {times} times its error limit{count_outside}.",
                 largest_excess,
             )
+
+
+def _is_same(call: Call, other: Call) -> bool:
+    """Return whether two calls have the same operation, layout and arguments."""
+    return (call.operation, call.layout) == (other.operation, other.layout) and all(
+        np.array_equal(x, y, equal_nan=True)
+        if isinstance(x, np.ndarray) and isinstance(y, np.ndarray)
+        else x is y or x == y
+        for x, y in zip(call.arguments, other.arguments, strict=True)
+    )
 
 
 def _ball(x: Any) -> Ball:

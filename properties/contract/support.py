@@ -15,16 +15,28 @@ from properties.contract.mask_kinds import ENTRIES, EXTENTS, Extent
 from properties.contract.operations import Operation
 from properties.contract.wording import shown, told
 
-__all__ = ["EVERY_SIZE", "SIZES", "WORDS", "Listed", "OutsideError", "Shapes", "Support", "SupportsError", "read"]
+__all__ = [
+    "EVERY_SIZE",
+    "SIZES",
+    "WORDS",
+    "Listed",
+    "NotTakenError",
+    "OutsideError",
+    "Shapes",
+    "Support",
+    "SupportsError",
+    "read",
+]
 
 SIZES = (
     *("batch", "n_q", "n_k", "n_k_minus_n_q", "seq_len", "start_pos"),
     *("head_dim", "value_dim", "value_dim_minus_head_dim", "embed_dim"),
-    *("num_heads", "kv_heads", "model_dim", "model_dim_minus_heads_width"),
-    "scale",
+    *("num_heads", "kv_heads", "num_heads_minus_kv_heads", "num_heads_modulo_kv_heads"),
+    *("model_dim", "model_dim_minus_heads_width"),
+    *("rotary_dim", "scale"),
 )
-"""The names that `supports` may restrict: sizes, differences of sizes, positions, and scales of
-scores.
+"""The names that `supports` may restrict: sizes, differences and remainders of sizes, positions, the
+number of rotated channels, and scales of scores.
 """
 
 EVERY_SIZE = "every size"
@@ -32,8 +44,57 @@ EVERY_SIZE = "every size"
 scales.
 """
 
+Predicate = Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A predicate that accepts the sizes of a list. Test inputs get their sizes from this list."""
+
+    sizes: tuple[Any, ...]
+
+    def __call__(self, size: float) -> bool:
+        """Return whether the list contains a size."""
+        return size in self.sizes
+
+
+@dataclass(frozen=True)
+class OfSizes:
+    """A word of `supports` that restricts sizes: what it says, and the predicates."""
+
+    says: str
+    sizes: Mapping[str, Predicate]
+
+
+def _is_positive(size: float) -> bool:
+    return size > 0
+
+
+OF_SIZES = {
+    "positive sizes": OfSizes("It takes no size of 0.", {EVERY_SIZE: _is_positive}),
+    "self attention": OfSizes("It takes as many queries as keys.", {"n_k_minus_n_q": Listed((0,))}),
+    "value_dim = head_dim": OfSizes(
+        "It takes values as wide as queries and keys.", {"value_dim_minus_head_dim": Listed((0,))}
+    ),
+    "no grouped heads": OfSizes("It takes as many key heads as query heads.", {"num_heads_minus_kv_heads": Listed((0,))}),
+    "heads divide": OfSizes(
+        "It takes numbers of query heads that are multiples of the number of key heads.",
+        {"num_heads_modulo_kv_heads": Listed((0,))},
+    ),
+    "positive scale": OfSizes("It takes no scale of 0 and no negative one.", {"scale": _is_positive}),
+}
+"""The words that restrict sizes."""
+
+OF_OPTIONS = {
+    "left windows": "It takes windows that are open on the right, such as (2, None).",
+    "causal only": "Every call has causal=True.",
+}
+"""The words that restrict options."""
+
 WORDS = {
-    "positive sizes": "It takes no size of 0.",
+    **{word: row.says for word, row in OF_SIZES.items()},
+    "n % N == 0": "It takes lengths (n_q, n_k, seq_len) that are multiples of N.",
+    **OF_OPTIONS,
     "no batch axes": "It takes no leading axes.",
     **{word: extent.says for word, extent in EXTENTS.items()},
     **{word: entries.says for word, entries in ENTRIES.items()},
@@ -42,11 +103,14 @@ WORDS = {
 }
 """The words that `supports` may hold, with their meanings."""
 
-Predicate = Callable[[Any], bool]
-
-
 class OutsideError(ValueError):
     """Raised when an implementation does not take a call. The message is a sentence that says why."""
+
+
+class NotTakenError(OutsideError):
+    """Raised when an implementation that declares nothing about what it takes raised an exception. The
+    message is the clause "raised ValueError: ...".
+    """
 
 
 class SupportsError(ValueError):
@@ -73,14 +137,14 @@ class Guarded:
 
 
 @dataclass(frozen=True)
-class Listed:
-    """A predicate that accepts the sizes of a list. Test inputs get their sizes from this list."""
+class Multiples:
+    """A predicate that accepts the multiples of a number."""
 
-    sizes: tuple[Any, ...]
+    of: int
 
-    def __call__(self, size: float) -> bool:
-        """Return whether the list contains a size."""
-        return size in self.sizes
+    def __call__(self, size: int) -> bool:
+        """Return whether a size is a multiple."""
+        return size % self.of == 0
 
 
 @dataclass(frozen=True)
@@ -119,8 +183,11 @@ class Shapes:
 @dataclass(frozen=True)
 class Support:
     """What an implementation takes: predicates for sizes, kinds of masks (words of `EXTENTS` and
-    `ENTRIES`, or "" for all masks), the number of shapes, whether arrays have leading axes, and
-    whether attention returns its log-sum-exp.
+    `ENTRIES`, or "" for all masks), the number of shapes, whether arrays have leading axes, whether
+    attention returns its log-sum-exp, and the words of `OF_OPTIONS`.
+
+    If it is not `declared`, the adapter says nothing about what the implementation takes: a call that
+    raises is then not taken, and is no failure.
     """
 
     sizes: Mapping[str, Predicate] = field(default_factory=dict)
@@ -129,14 +196,16 @@ class Support:
     shapes: Shapes | None = None
     batches: bool = True
     sums: bool = True
+    options: frozenset[str] = frozenset()
+    declared: bool = True
 
     @property
     def plain(self) -> "Support":
-        """The same support, except that masks are booleans with all named axes, as the reference
-        takes them.
+        """The same support as the reference has it: declared, and masks are booleans with all named
+        axes.
         """
         mask_kind = "key masks" if self.masks and EXTENTS[self.masks].of_sequences else self.masks
-        return replace(self, masks=mask_kind, entries="")
+        return replace(self, masks=mask_kind, entries="", declared=True)
 
     def listed(self, size: str) -> tuple[Any, ...]:
         """Return the list of sizes that `supports` gives for one size; () if it gives no list. Test
@@ -144,6 +213,16 @@ class Support:
         """
         predicate = self.sizes.get(size)
         return predicate.sizes if isinstance(predicate, Listed) else ()
+
+    def takes_options(self, given: Mapping[str, Any]) -> bool:
+        """Return whether the arguments of a call, by name, have the options that the implementation
+        takes.
+        """
+        window = given.get("window")
+        is_open = window is None or window[1] is None
+        return (is_open or "left windows" not in self.options) and (
+            given.get("causal", True) is True or "causal only" not in self.options
+        )
 
     def without(self, operation: Operation, kind: str, flows: bool = False) -> str:
         """Return why test inputs with a kind of masks ("loose", "keys", "dead" or "any") are left
@@ -254,19 +333,25 @@ _ANY = Extent("It takes masks that broadcast.")
 
 def read(supports: Any) -> Support:
     """Return the `Support` for a declaration: a mapping of predicates or lists of sizes, a word of
-    `WORDS`, or a list of words and mappings.
+    `WORDS`, or a list of words and mappings. None declares nothing.
 
     Raises TypeError and ValueError, with a sentence, for anything else.
     """
     if isinstance(supports, Support):
         return supports
+    if supports is None:
+        return Support(declared=False)
     sizes: dict[str, Predicate] = {}
     options: dict[str, Any] = {}
     for part in [supports] if isinstance(supports, str | Mapping) or not isinstance(supports, Collection) else supports:
         if isinstance(part, Mapping):
-            sizes |= {size_name: _predicate(size_name, predicate) for size_name, predicate in part.items()}
-        elif isinstance(part, str) and part == "positive sizes":
-            sizes[EVERY_SIZE] = _is_positive
+            sizes = _with(sizes, {size_name: _predicate(size_name, predicate) for size_name, predicate in part.items()})
+        elif isinstance(part, str) and part in OF_SIZES:
+            sizes = _with(sizes, OF_SIZES[part].sizes)
+        elif isinstance(part, str) and part in OF_OPTIONS:
+            options["options"] = options.get("options", frozenset()) | {part}
+        elif isinstance(part, str) and (match := re.fullmatch(r"n % ([1-9]\d*) == 0", part)):
+            sizes = _with(sizes, dict.fromkeys(("n_q", "n_k", "seq_len"), Multiples(int(match[1]))))
         elif isinstance(part, str) and part == "no batch axes":
             options["batches"] = False
         elif isinstance(part, str) and part == "no log-sum-exp":
@@ -283,6 +368,19 @@ def read(supports: Any) -> Support:
                 f"or a word: {words}.{did_you_mean(part, WORDS)}"
             )
     return Support(sizes, **options)
+
+
+def _with(sizes: Mapping[str, Predicate], more: Mapping[str, Predicate]) -> dict[str, Predicate]:
+    """Return the predicates of sizes with more of them. Two predicates of one size must both be true."""
+    return {**sizes, **{name: _both(sizes[name], one) if name in sizes else one for name, one in more.items()}}
+
+
+def _both(first: Predicate, second: Predicate) -> Predicate:
+    """Return the predicate that both predicates are true. It is a list if one of them is a list."""
+    for one, other in ((first, second), (second, first)):
+        if isinstance(one, Listed):
+            return Listed(tuple(filter(other, one.sizes)))
+    return lambda size: first(size) and second(size)
 
 
 def _predicate(name: str, given: Any) -> Predicate:
@@ -303,7 +401,3 @@ def _predicate(name: str, given: Any) -> Predicate:
             "or a list of sizes."
         )
     return Listed(tuple(given))
-
-
-def _is_positive(size: int) -> bool:
-    return size > 0

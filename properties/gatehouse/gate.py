@@ -13,7 +13,7 @@ from typing import Any
 
 from oracles import Arithmetic, Conventions
 from oracles.spelling import did_you_mean
-from properties.contract.implementation import Implementation
+from properties.contract.implementation import USUAL_REFUSALS, Implementation
 from properties.contract.wording import shown
 from properties.gatehouse.checks import checked, finished
 from properties.gatehouse.isolated_kernel import IsolatedKernel, Limits
@@ -43,6 +43,8 @@ _LEFT_OUT = (
 """Laws that the gate leaves out: the first cannot be seen from another process, and each call checks the second."""
 
 _OF_SUBMISSIONS = ("arrays", "libraries")
+_UNLESS_PROMISED: dict[str, Any] = {"supports": (), "refuses": USUAL_REFUSALS}
+"""A kernel that declares nothing else takes everything: in the gate, a call that raises is a failure."""
 _PROMISES = ("batch_ranks", "deterministic", "features", "layouts", "refuses", "supports")
 
 # By the default plan, and by the quick plan:
@@ -91,7 +93,9 @@ def gate(
         name: value for name, value in (("arithmetic", arithmetic), ("conventions", conventions)) if value is not None
     }
     promised = Implementation(
-        candidate.name, dict.fromkeys(candidate.entry, _never), **{**candidate.promises, **given_promises, **promises}
+        candidate.name,
+        dict.fromkeys(candidate.entry, _never),
+        **{**_UNLESS_PROMISED, **candidate.promises, **given_promises, **promises},
     )
     laws = [law for law in plan(promised, quick=quick) if law.name not in _LEFT_OUT]
     with ExitStack() as stack:

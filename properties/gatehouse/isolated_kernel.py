@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from properties.contract.implementation import Implementation
+from properties.contract.implementation import USUAL_REFUSALS, Implementation
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.wording import printable, shown
@@ -69,7 +69,7 @@ class IsolatedKernel:
         self.process, self.limits, self.arrays, self.deterministic = process, limits, arrays, promised.deterministic
         self.functions: dict[str, Callable[..., Any]] = {name: partial(self._call, OPERATIONS[name]) for name in entry}
         self.in_two_threads, self.enclosed = False, False
-        self._refuses = {kind.__name__: kind for kind in promised.refuses}
+        self._refuses = {kind.__name__: kind for kind in promised.refuses or USUAL_REFUSALS}
         self._asked: dict[str, Any] = {"import": {name: list(place) for name, place in entry.items()}}
         self._last: tuple[Operation, tuple[Any, ...], dict[str, Any]] | None = None
         self._last_told: dict[str, Any] = {}

@@ -16,7 +16,7 @@ import numpy as np
 
 from properties.contract.caller import Caller
 from properties.contract.conversion import UngivenError
-from properties.contract.implementation import Implementation
+from properties.contract.implementation import USUAL_REFUSALS
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError
 from properties.contract.wording import said
@@ -110,7 +110,7 @@ class Trials:
         """Declare the exception of a refused size, if it is a built-in one that is not declared."""
         cause = refused.__cause__ and refused.__cause__.__cause__
         name = type(cause).__name__
-        known = isinstance(cause, Implementation.refuses) or name in self.form.refuses
+        known = isinstance(cause, USUAL_REFUSALS) or name in self.form.refuses
         if isinstance(cause, Exception) and hasattr(builtins, name) and not known:
             self.change(refuses=(*self.form.refuses, name))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import oracles
-from properties.contract.implementation import Implementation
+from properties.contract.implementation import USUAL_REFUSALS, Implementation
 from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.inspection.array_libraries import LIBRARIES
 from properties.inspection.size_rules import predicate_of
@@ -46,12 +46,11 @@ _ADJUSTED = {
 all axes.
 """
 
-_USUAL_REFUSALS = tuple(kind.__name__ for kind in Implementation.refuses)
+_USUAL_REFUSALS = tuple(kind.__name__ for kind in USUAL_REFUSALS)
 _DEFAULTS = {
     "conventions": "oracles.Conventions()",
     "arrays": '"numpy"',
     "batch_ranks": "(0, 1, 2)",
-    "supports": "[]",
     "refuses": f"({', '.join(_USUAL_REFUSALS)})",
     "features": "()",
     "layouts": "None",

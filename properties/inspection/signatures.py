@@ -5,14 +5,15 @@ A function without a signature may name its parameters in its docstring, as PyTo
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from properties.contract.features import FEATURES, KINDS
 from properties.contract.operations import Operation
 from properties.inspection.forms import required
 
-__all__ = ["NAMES", "Way", "names_of", "usual_names", "ways"]
+__all__ = ["NAMES", "Way", "names_of", "undeclared_features", "usual_names", "ways"]
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "q": ("q", "query", "queries"),
@@ -54,6 +55,25 @@ def names_of(function: Callable[..., Any], operation: Operation, parameter: str)
     known = _known_names(function)
     usual = [name for name in usual_names(parameter) if name == parameter or name not in operation.parameters]
     return tuple(name for name in usual if known is None or name in known)
+
+
+def undeclared_features(
+    function: Callable[..., Any], operation: Operation, features: Collection[str]
+) -> tuple[str, ...]:
+    """Return the features that a function's signature names and the adapter does not declare. They are
+    options under a usual name, and kinds of frequencies whose parameters the signature has.
+    """
+    signature = _signature(function)
+    if signature is None or operation.is_played:
+        return ()
+    own = signature.parameters.keys()
+    options = [
+        name
+        for name in FEATURES
+        if name in operation.options and own & {*names_of(function, operation, name)} and name not in KINDS
+    ]
+    kinds = [kind for kind, (needed, _) in KINDS.items() if needed and "kind" in own and own >= {*needed}]
+    return tuple(name for name in (*options, *kinds) if name not in features)
 
 
 def usual_names(parameter: str) -> tuple[str, ...]:

@@ -28,8 +28,7 @@ def the_last_channel_of_an_odd_width_follows_its_convention(subject: Subject, *a
         return False
     conventions = implementation.resolved_conventions
     if conventions.odd_lane == "reject" or conventions.rope_pairing == "half":
-        check_refusal(subject, arguments, f"a head_dim of {width}")
-        return True
+        return check_refusal(subject, arguments, f"head_dim={width}")
     wide, result, channel = width + 1 if tables else 2 * width, subject(*arguments), np.arange(width)
     if not implementation.allows(head_dim=wide):
         subject.within(result)

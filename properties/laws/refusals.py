@@ -20,26 +20,32 @@ from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.choices import Choices
 from properties.strategies.domains import ODDITIES, usual
 
-__all__ = ["check_refusal", "law", "results_unless_refused"]
+__all__ = ["UNSUPPORTED", "check_refusal", "law", "results_unless_refused"]
+
+UNSUPPORTED = "unsupported sizes are refused"
+"""The name of the law that says that sizes outside of `supports` are refused."""
 
 law = Laws(usual)
 
 
-def check_refusal(subject: Subject, arguments: tuple[Any, ...], given: str) -> None:
+def check_refusal(subject: Subject, arguments: tuple[Any, ...], given: str) -> bool:
     """Check that a call raises one of the exceptions that the adapter declares in `refuses`, or
-    returns the right result.
+    returns the right result. Return False if the adapter says that such calls are undefined: then
+    the call is not made. If the adapter declares no `refuses`, every exception is right.
 
     `given` names the arguments in messages. If the oracle has no answer, as for a sequence of
     length 0, only a result without entries is right. The call is not recorded, because no known bug
     explains a call that may be refused.
     """
-    operation, refuses = OPERATIONS[subject.operation], subject.implementation.refuses
+    if subject.implementation.outside == "undefined":
+        return False
+    operation, refuses = OPERATIONS[subject.operation], subject.implementation.refusals
     wanted = " or ".join(kind.__name__ for kind in refuses)
     try:
         values, *_ = subject.run(operation, arguments)
     except RaisedError as raised:
         subject.require(isinstance(raised.__cause__, refuses), f"{raised} But {given} should be refused by {wanted}.")
-        return
+        return True
     except BrokenError as broken:
         raise BrokenError(f"{broken} But {given} should be refused by {wanted}.") from None
     try:
@@ -57,6 +63,7 @@ def check_refusal(subject: Subject, arguments: tuple[Any, ...], given: str) -> N
             subject.require(excess <= 1, f"{wrong}: {name} is {excess:.4g} budgets off.")
         else:
             subject.require(np.array_equal(value, answer), f"{wrong}: {name} is another mask.")
+    return True
 
 
 def results_unless_refused(subject: Subject, arguments: tuple[Any, ...]) -> list[tuple[str, Array]]:
@@ -69,7 +76,7 @@ def results_unless_refused(subject: Subject, arguments: tuple[Any, ...]) -> list
     try:
         values, *_ = subject.run(operation, arguments)
     except RaisedError as raised:
-        if isinstance(raised.__cause__, subject.implementation.refuses):
+        if isinstance(raised.__cause__, subject.implementation.refusals):
             return []
         raise
     return list(zip(operation.returned(arguments), values, strict=True))
@@ -87,12 +94,17 @@ def _restrictions(operation: Operation, implementation: Implementation) -> dict[
     return restrictions
 
 
-def _supports_every_size(implementation: Implementation) -> str:
+def _promises_no_refusal(implementation: Implementation) -> str:
+    """Return why no size has to be refused; "" if some have to be."""
+    if implementation.refuses is None:
+        return "It declares no exceptions by which it refuses a size (`refuses`)."
+    if implementation.outside == "undefined":
+        return "It declares that calls outside of what it supports are undefined."
     tensor2tensor = implementation.resolved_conventions.sinusoid_layout == "tensor2tensor"
     return "" if implementation.restricted or tensor2tensor else "It declares no size that it does not support."
 
 
-@law(*OPERATIONS, exempts=_supports_every_size, effort=0.4, exact="for the exception")
+@law(*OPERATIONS, name=UNSUPPORTED, exempts=_promises_no_refusal, effort=0.4, exact="for the exception")
 def unsupported_sizes_are_refused(subject: Subject, *arguments: Any, choose: Choices) -> bool:
     """For every size that the implementation declares as unsupported, beside supported sizes: the
     call raises one of the exceptions declared in `refuses`, or returns the right result.
@@ -116,8 +128,13 @@ def unsupported_sizes_are_refused(subject: Subject, *arguments: Any, choose: Cho
     lacks_mask = operation.name == "combine_masks" and any(mask is None for mask in case)  # it always takes two
     if lacks_mask or _with_sizes(implementation, _restrictions(operation, implementation)).takes(operation, case):
         return False
-    check_refusal(subject, case, "sizes that are not supported")
-    return True
+    return check_refusal(subject, case, _outside(implementation, operation, case, target))
+
+
+def _outside(implementation: Implementation, operation: Operation, arguments: tuple[Any, ...], target: str) -> str:
+    """Return the size of a call that is not supported: "head_dim=7"."""
+    sizes = implementation.sizes(operation, arguments)
+    return f"{target}={sizes[target]}" if target in sizes else f"an unsupported {target}"
 
 
 def _with_sizes(implementation: Implementation, sizes: dict[str, Callable[[int], bool]]) -> Implementation:

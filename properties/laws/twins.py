@@ -78,7 +78,7 @@ def _agrees(subject: Subject, name: str, arguments: tuple[Any, ...]) -> bool:
         return False
     except BrokenError as broken:
         empty = 0 in (length for size, length in operation.sizes(arguments).items() if size in ("n_q", "n_k"))
-        if empty and isinstance(broken, RaisedError) and isinstance(broken.__cause__, twin.refuses):
+        if empty and isinstance(broken, RaisedError) and isinstance(broken.__cause__, twin.refusals):
             return False
         raise BrokenError(f"The path {name!r} {broken}", broken.excess) from broken
     for mine, other in zip(own, others, strict=True):

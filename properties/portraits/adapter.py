@@ -6,13 +6,12 @@ from textwrap import wrap
 
 from oracles import Conventions
 from oracles.conventions import DEFAULT
-from properties.contract.implementation import Implementation
+from properties.contract.implementation import USUAL_REFUSALS, Implementation
 from properties.portraits.portrait import OperationPortrait, Portrait
 
 __all__ = ["KERNEL", "adapter", "declaration"]
 
 _WIDTH = 78
-_USUAL = (ValueError, TypeError, NotImplementedError)
 
 KERNEL = "kernels.{}".format
 """The expression of the function of an operation, if the user's module is not known."""
@@ -105,11 +104,11 @@ def _refuses(implementation: Implementation) -> dict[str, str]:
     """The exceptions that the kernel raises besides the usual ones. An exception of a library is
     declared as `RuntimeError` or `Exception`, which need no import.
     """
-    others = [kind for kind in implementation.refuses if kind not in _USUAL]
+    others = [kind for kind in implementation.refusals if kind not in USUAL_REFUSALS]
     if not others:
         return {}
     names = [next(base.__name__ for base in kind.__mro__ if base.__module__ == "builtins") for kind in others]
-    return {"refuses": f"({', '.join(dict.fromkeys([*(kind.__name__ for kind in _USUAL), *names]))})"}
+    return {"refuses": f"({', '.join(dict.fromkeys([*(kind.__name__ for kind in USUAL_REFUSALS), *names]))})"}
 
 
 def _conventions(portrait: Portrait, members: Sequence[OperationPortrait], is_commented: bool) -> Iterator[str]:

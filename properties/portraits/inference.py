@@ -140,7 +140,7 @@ class Calls:
         try:
             caller.watch(operation.name, arguments)
         except RaisedError as error:
-            if not isinstance(error.__cause__, implementation.refuses):
+            if not isinstance(error.__cause__, implementation.refusals):
                 return error
             self.raised.add(type(error.__cause__))
             return None

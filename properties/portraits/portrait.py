@@ -14,7 +14,7 @@ from typing import Any
 from oracles import Arithmetic
 from oracles.conventions import DEFAULT
 from oracles.formats import PRESETS
-from properties.contract.implementation import Implementation, implementation_of
+from properties.contract.implementation import USUAL_REFUSALS, Implementation, implementation_of
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.support import read as read_support
 from properties.inspection.form_search import form_of
@@ -231,8 +231,9 @@ def _of_undeclared(adapter: Implementation, operation: Operation, work: _Work) -
     calls = work.calls(form.calls)
     made, findings = _best(form, adapter, operation, work.known, calls)
     values = {**work.known, **{name: value for finding in findings for name, value in finding.values.items()}}
-    others = sorted((kind for kind in calls.raised if not issubclass(kind, made.refuses)), key=str)
-    implementation = following(replace(made, refuses=(*made.refuses, *others)), values)
+    usual = made.refuses or USUAL_REFUSALS
+    others = sorted((kind for kind in calls.raised if not issubclass(kind, usual)), key=str)
+    implementation = following(replace(made, refuses=(*usual, *others)), values)
     if empty := tuple(wrong_empty_sizes(implementation, operation, calls)):
         refusals = (Refusal(f"{name} = 0", "The results differ from those of the definition.") for name in empty)
         form = replace(form, words=(*form.words, "positive sizes"), refusals=(*form.refusals, *refusals))

@@ -41,8 +41,10 @@ def chosen(
         or (how_many == "one" and parameter == single)
         or (how_many == "some" and choose.happens())
     }
+    always = {"causal"} & set(declared) if "causal only" in implementation.support.options else set()
+    features |= always
     if implementation.resolved_conventions.causal_with_mask == "refuse" and {"causal", "mask"} <= features:
-        features.remove("causal")
+        features.remove("mask" if always else "causal")
     tangents = {
         f"d{parameter}"
         for parameter in declared
@@ -80,6 +82,8 @@ def setting(
     lengths = [*(length for length in (*_SIDES, n_k // 2, n_k - 1, n_k) if 0 <= length <= n_k), max(_SIDES)]
     bounded = choose.among([*["both"] * 4, *["left"] * 3, *["right"] * 2, "neither"])
     left, right = (choose.among(lengths) if bounded in (side, "both") else None for side in ("left", "right"))
+    if "left windows" in implementation.support.options:
+        right = None
     return (None if left is None else max(left, smallest)), right
 
 

@@ -104,7 +104,7 @@ def _parameter(parameter: str, case: Case, implementation: Implementation, choos
         several = [
             width
             for width in (case["head_dim"] // 4 * 2, case["head_dim"], case["head_dim"] // 8 * 2)
-            if width >= _fewest(case["kind"], implementation)
+            if width >= _fewest(case["kind"], implementation) and implementation.allows(rotary_dim=width)
         ]
         return None if case["kind"] == "proportional" or not several else choose.among(several)
     if parameter.endswith("position_embeddings"):

@@ -61,8 +61,12 @@ def chosen(
     }
     options |= set() if options or not declared else {single}
     if "rotary_dim" in options:
-        pairs = choose.among([count for count in (pairs // 2, pairs, pairs // 4, 1) if count] or [0])
-        case["rotary_dim"] = 2 * pairs
+        some = [count for count in (pairs // 2, pairs, pairs // 4, 1) if count] or [0]
+        listed = (width // 2 for width in implementation.support.listed("rotary_dim"))
+        taken = [count for count in (*some, *listed) if count <= pairs and implementation.allows(rotary_dim=2 * count)]
+        if taken:
+            pairs = choose.among(taken)
+            case["rotary_dim"] = 2 * pairs
     if "inv_freq" in options or "inv_freq" not in operation.options:
         case["inv_freq"] = rounded(
             _frequencies(pairs, choose), operation.stored("inv_freq", implementation.resolved_arithmetic)

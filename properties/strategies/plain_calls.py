@@ -57,6 +57,8 @@ def plain_call(
             return None
         if operation.is_played and implementation.lacks_of_caches(*chosen.keys() - {"steps"}):
             return None
+        if "causal" in operation.options and "causal only" in implementation.support.options:
+            chosen = {"causal": True, **chosen}
         for lead in _leads(operation, implementation, wanted, four_axes):
             arguments = _call(operation, sizes, lead, chosen, fill)
             if implementation.takes(operation, arguments):

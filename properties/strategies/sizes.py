@@ -46,6 +46,8 @@ _PARTNERS = {"n_q": "n_k", "head_dim": "value_dim"}
 """Pairs of sizes: the second is chosen after the first, and often equals it."""
 # How much larger than the first the second size of a pair may be, if no domain has a supported pair.
 _FAR = 1024
+_SEVERAL = 3  # sizes: a family with fewer ones is about these sizes
+_OTHERS = 2  # sizes that replace those of a family, if the implementation supports none of them
 _TOKENS = {"seq_len": (2, 3, 1, 4, 5, 8, 9, 2, 3, 4, 5, 17, 33, 64, 65), "head_dim": (1, 2, 3, 4, 8, 16, 5, 24, 32)}
 _MOST = 9000  # entries of one problem: long ones are narrow
 _TABLE = 2**22  # numbers of a learned table
@@ -161,6 +163,8 @@ class Sizes:
                 sizes["model_dim"] = self._among("model_dim", sizes, choose, ("heads_width", sizes[name]))
             else:
                 relative = next((other for other, partner in _PARTNERS.items() if partner == name), None)
+                if self._is_tied(name, "kv_heads"):
+                    relative = "kv_heads"
                 sizes[name] = self._among(
                     name, sizes, choose, (relative, sizes[relative]) if relative in sizes else None
                 )
@@ -276,13 +280,18 @@ class Sizes:
         return EVEN if paired else SIZES[name]
 
     def _options(self, name: str, options: Sequence[int], beside: tuple[str, int] | None = None) -> Sequence[int]:
-        """Return those of the sizes that the implementation supports. Raises UnsupportedError if it
-        supports none of them.
+        """Return those of the sizes that the implementation supports; if it supports none of them,
+        the smallest other ones. Families that are about their own sizes get no other ones. Raises
+        UnsupportedError if there is no supported size.
         """
         difference = f"{name}_minus_{beside[0]}" if beside else ""
         question = name, tuple(options), beside if difference in self.implementation.restricted else None
         if question not in self._supported:
-            self._supported[question] = [size for size in options if self._is_supported(name, size, beside)]
+            supported = [size for size in options if self._is_supported(name, size, beside)]
+            is_about_sizes = self.domain.name in QUIRKS or len({size for size in options if size > 0}) < _SEVERAL
+            others = range(1, 0 if supported or is_about_sizes else _FAR + 1)
+            smallest = islice((size for size in others if self._is_supported(name, size, beside)), _OTHERS)
+            self._supported[question] = supported or [*smallest]
         if not self._supported[question]:
             raise UnsupportedError(
                 f"{self.implementation.name} supports no {name} among {list(dict.fromkeys(options))}."

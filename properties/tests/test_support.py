@@ -357,6 +357,6 @@ def test_masks_of_keys_are_chosen_for_no_keys_too():
             raise ValueError("A size is 0.")
         return REFERENCE[HEADS](x, wq, wk, wv, wo, num_heads, None if mask is None else mask[..., None, :])
 
-    mine = Implementation("mine", {HEADS: attend}, supports=["positive sizes", "padding masks"])
+    mine = Implementation("mine", {HEADS: attend}, supports=["positive sizes", "padding masks"], refuses=(ValueError,))
     (outcome,) = verify(mine, laws=["unsupported sizes are refused"], max_examples=10).outcomes
     assert outcome.status == "held"

@@ -40,7 +40,7 @@ ROPE = "rope is within its error limit[rope]"
 
 def outcome_of(function, law=ROPE, examples=40, **promises):
     (chosen,) = find(law)
-    return check(chosen, Implementation("planted", {chosen.operation: function}, **promises), examples, 0)
+    return check(chosen, Implementation("planted", {chosen.operation: function}, **{"supports": (), **promises}), examples, 0)
 
 
 def raises_on_long(x, start_pos=0):
@@ -491,12 +491,12 @@ class Unspeakable:
         (
             {"refuses": (int,)},
             TypeError,
-            "Implementation.refuses=(<class 'int'>,), but should be a tuple of exceptions' types.",
+            "Implementation.refuses=(<class 'int'>,), but should be None, or a tuple of exceptions' types.",
         ),
         (
             {"refuses": ValueError},
             TypeError,
-            "Implementation.refuses=<class 'ValueError'>, but should be a tuple of exceptions' types.",
+            "Implementation.refuses=<class 'ValueError'>, but should be None, or a tuple of exceptions' types.",
         ),
         ({"device": 3}, TypeError, "Implementation.device=3, but should be the name of a device, a str."),
         (
@@ -542,7 +542,7 @@ def without_zeros(function):
 
 def test_positive_sizes_in_a_word_mean_that_no_law_draws_a_size_of_0():
     small = {name: without_zeros(function) for name, function in REFERENCE.items()}
-    promised = Implementation("mine", small, supports="positive sizes")
+    promised = Implementation("mine", small, supports="positive sizes", refuses=(ValueError,))
     assert promised.allows(n_q=1, n_k_minus_n_q=0, start_pos=0)
     assert not promised.allows(head_dim=0)
     laws = [
@@ -552,7 +552,8 @@ def test_positive_sizes_in_a_word_mean_that_no_law_draws_a_size_of_0():
     ]
     report = verify(promised, laws=laws, max_examples=3)
     assert report.ok, [(o.law, o.operation, o.status, o.reason) for o in report.outcomes]
-    even = Implementation("mine", small, supports={"every size": lambda n: n > 0, "head_dim": lambda d: d % 2 == 0})
+    sizes = {"every size": lambda n: n > 0, "head_dim": lambda d: d % 2 == 0}
+    even = Implementation("mine", small, supports=sizes, refuses=(ValueError,))
     assert not even.allows(head_dim=0)
     (law,) = find("unsupported sizes are refused[rope]")
     assert check(law, even, 20, 0).status == "held"

@@ -15,6 +15,7 @@ from properties.laws import find
 from properties.laws.law import Law
 from properties.verifier.arithmetics import AS_IF
 from properties.verifier.examination import Observer
+from properties.verifier.first_look import looked_at
 from properties.verifier.notes import failure, handed_over, notes, or_note
 from properties.verifier.report import Cause, Diagnosis, TriedSizes, Violation
 from properties.verifier.shrinking import smallest
@@ -46,6 +47,8 @@ def causes_of(
     If attnspec itself fails in the search, each operation gets one cause, with a note of the
     failure.
     """
+    if violations:
+        implementation = looked_at(implementation, violations[0].operation, observe).implementation
     laws = [find(violation.law_id)[0] for violation in violations]
     try:
         groups, defect = _explained(implementation, list(zip(laws, violations, strict=True))), ""
@@ -96,6 +99,8 @@ def _needs_measurements(diagnosis: tuple[Diagnosis, ...]) -> bool:
 
 def diagnosed(implementation: Implementation, law: Law, violation: Violation) -> Violation:
     """Return a violation (failed law) on a smaller input, with the possible causes that explain it."""
+
+    implementation = looked_at(implementation, law.operation).implementation
 
     def explained(one: Violation) -> Violation:
         ((_, diagnosis),) = _explained(implementation, [(law, one)])

@@ -22,12 +22,16 @@ from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError, Call
 from properties.contract.subject import Subject
 from properties.contract.support import OutsideError
+from properties.contract.tried_calls import NotTaken, not_taken
+from properties.inspection.signatures import undeclared_features
 from properties.laws.agreement import AGREEMENT
 from properties.laws.commuting_squares import Square
 from properties.laws.law import Law
+from properties.laws.refusals import UNSUPPORTED
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS, QUIRKS
 from properties.verifier.case_drawing import by_profile, numbers_of_cases, turns
+from properties.verifier.first_look import narrowed
 from properties.verifier.notes import failure
 from properties.verifier.report import Outcome, reason_for
 from properties.verifier.trial import FAILED, TIME, Evidence, Trial, does_not_apply, unknown
@@ -42,6 +46,7 @@ _CASES_PER_ROUND = 10  # of each domain
 _SILENT_ROUNDS = 2  # after these a law that no case could test gets no further cases
 _CASES_PER_LOOK = 40  # one case of these is judged by finer presets
 _SECONDS_OF_POINTS = 10.0  # of the kernel's calls at operating points; an everyday kernel takes less than one
+_REPAIR_FIRST = "Other checks of the operation fail. Unsupported sizes are looked at when these pass."
 _CASES_PER_LINE = 4  # one case of these is compared with the statistical line
 
 
@@ -70,18 +75,20 @@ class _FirstError(Exception):
 @dataclass
 class Examination:
     """The laws about one operation, which attnspec checks on an implementation, case by case. A
-    case is the arguments of one test.
+    case is the arguments of one test. `seen_before` is what the implementation did not take when it
+    was looked at before.
     """
 
     implementation: Implementation
     operation: str
     laws: Sequence[Law]
     supervision: Supervision = field(default_factory=Supervision)
+    seen_before: tuple[NotTaken, ...] = ()
 
     def __post_init__(self) -> None:
-        watched = self.supervision.observe, self.supervision.seconds_per_call
-        self.subject = Subject(self.implementation, self.operation, *watched)
+        self.subject = self._subject()
         self.evidence = Evidence(self.implementation, self.operation)
+        self.evidence.tried = self.subject.tried
         self.trials: dict[str, Trial] = {}
         self.settled: dict[str, Outcome] = {}
         self._domains: dict[str, Cases | str] = {}
@@ -89,6 +96,10 @@ class Examination:
         self._untried: dict[str, list[str]] = {}
         for law in self.laws:
             self._admit(law)
+
+    def _subject(self) -> Subject:
+        watched = self.supervision.observe, self.supervision.seconds_per_call
+        return Subject(self.implementation, self.operation, *watched)
 
     def _admit(self, law: Law) -> None:
         """Open a trial (a count of what happens) for a law. If the law cannot be checked, record
@@ -149,12 +160,47 @@ class Examination:
             process_state.restore(self.subject.original)
 
     def _run(self, number: int, random_seed: int | None) -> None:
+        self._draw_round(number, random_seed)
+        if self._mostly_raised() and self._narrow():
+            self._draw_round(number, random_seed)
+        self._draw_more(random_seed)
+
+    def _mostly_raised(self) -> bool:
+        """Whether at least half of all calls were not taken."""
+        tried = self.subject.tried
+        return 2 * sum(bool(call.error) for call in tried) >= max(len(tried), 1)
+
+    def _narrow(self) -> bool:
+        """Draw the cases that follow from the sizes that trial calls show. Return whether there are
+        such cases.
+        """
+        self.implementation = narrowed(self.implementation, self.operation)
+        tried, self.subject = self.subject.tried, self._subject()
+        self.subject.tried += tried
+        self.evidence.tried = self.subject.tried
+        self._domains.clear()
+        self._untried.clear()
+        for trial in self.trials.values():
+            found = {name: self._cases(name) for name in trial.law.domains}
+            trial.cases = {name: drawn for name, drawn in found.items() if isinstance(drawn, Cases)}
+        return any(trial.cases for trial in self.trials.values())
+
+    def _draw_round(self, number: int, random_seed: int | None) -> None:
+        """Draw about `number` cases (test inputs), and check the laws on them."""
         cases = {name: drawn for trial in self.trials.values() for name, drawn in trial.cases.items()}
         fixed = {name: len(drawn.fixed) for name, drawn in cases.items() if drawn.fixed}
         domains = {name: drawn.domain for name, drawn in cases.items() if name not in fixed}
         groups = {name: [trial for trial in self.trials.values() if name in trial.cases] for name in cases}
         self._draw(groups, numbers_of_cases(domains, number) | fixed, random_seed)
         self._tell_untried(groups)
+
+    def _draw_more(self, random_seed: int | None) -> None:
+        """Draw further cases (test inputs) for laws that had too few informative ones."""
+        domains = [
+            name
+            for name in dict.fromkeys(name for trial in self.trials.values() for name in trial.cases)
+            if not next(trial.cases[name] for trial in self.trials.values() if name in trial.cases).fixed
+        ]
         for round_number in range(_ROUNDS):
             wanting = [
                 trial
@@ -374,9 +420,20 @@ class Examination:
             trial.seconds += time.perf_counter() - start
 
     def outcomes(self) -> Iterator[Outcome]:
-        """Yield the outcome of each law, in the order of the laws."""
-        for law in self.laws:
-            yield self.settled[law.id] if law.id in self.settled else self.trials[law.id].outcome(self.evidence)
+        """Yield the outcome of each law, in the order of the laws. The first one has what the
+        operation does not take, and the features that nobody declares.
+        """
+        implementation, unwritten = self.implementation, self.evidence.unwritten or self.implementation.unavailable
+        found = () if unwritten else (*self.seen_before, *not_taken(self.subject.tried))
+        features = undeclared_features(
+            implementation.operations[self.operation], OPERATIONS[self.operation], implementation.features
+        )
+        fails = any(t.violations and not t.declared for t in self.trials.values() if t.law.name != UNSUPPORTED)
+        for place, law in enumerate(self.laws):
+            settled = self.settled.get(law.id) or self.trials[law.id].outcome(self.evidence)
+            if fails and law.name == UNSUPPORTED and settled.status == "violated":
+                settled = replace(settled, status="not applicable", violation=None, reason=_REPAIR_FIRST)
+            yield settled if place else replace(settled, not_taken=found, undeclared_features=features)
 
 
 def _fail(trials: Iterable[Trial], doing: str, error: Exception) -> None:

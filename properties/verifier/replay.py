@@ -19,6 +19,7 @@ from properties.contract.wording import shown
 from properties.laws import find
 from properties.verifier.call_record import RecordedCall
 from properties.verifier.examination import Observer
+from properties.verifier.first_look import looked_at
 from properties.verifier.notes import handed_over, notes
 from properties.verifier.report import Violation
 
@@ -46,6 +47,7 @@ def replay(
     if len(laws) != 1:
         raise ValueError(f"{law!r} is a law of {len(laws)} operations, but should name one, as in {laws[0].id!r}.")
     implementation = implementation_of(target, arithmetic, conventions)
+    implementation = looked_at(implementation, laws[0].operation).implementation
     others = tuple(implementation_of(other, arithmetic, conventions) for other in beside)
     _make([_recorded(operation, arguments) for operation, arguments in before], implementation)
     subject = Subject(replace(implementation, beside=others or implementation.beside), laws[0].operation)
@@ -67,7 +69,8 @@ def call(
     raises or returns something that is not a result. Raises ValueError for an unknown operation.
     """
     recorded = _recorded(operation, {**arguments, "layout": layout})
-    caller = Caller(implementation_of(target, arithmetic, conventions), operation)
+    implementation = implementation_of(target, arithmetic, conventions)
+    caller = Caller(looked_at(implementation, operation).implementation, operation)
     return caller(*recorded.arguments, layout=layout)
 
 
@@ -93,6 +96,7 @@ def replayed(implementation: Implementation, violation: Violation, observe: Obse
     if the law passes.
     """
     law = find(violation.law_id)[0]
+    implementation = looked_at(implementation, law.operation, observe).implementation
     _make(violation.earlier_calls, implementation, observe)
     subject = Subject(implementation, law.operation, observe)
     try:

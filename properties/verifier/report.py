@@ -10,6 +10,7 @@ import numpy as np
 from properties.contract.names import parts_of
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import Call
+from properties.contract.tried_calls import NotTaken
 from properties.verifier.call_record import RecordedCall
 
 __all__ = [
@@ -227,6 +228,10 @@ class Outcome:
                    not take, each as "kind: sentence"
     known          whether the law also failed in the baseline, so that it does not count as a
                    failure
+    not_taken      the calls of the operation that raised, if the adapter declares nothing about what
+                   the implementation takes. The first law of the operation has them
+    undeclared_features   the features that the signature of the operation's function names and the
+                   adapter does not declare. The first law of the operation has them
     """
 
     law: str
@@ -248,6 +253,8 @@ class Outcome:
     looked_at: int = 0
     undrawn: tuple[str, ...] = ()
     known: bool = False
+    not_taken: tuple[NotTaken, ...] = ()
+    undeclared_features: tuple[str, ...] = ()
 
     @property
     def law_id(self) -> str:
@@ -256,7 +263,8 @@ class Outcome:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome as numbers, strings, lists and mappings, for JSON."""
-        fields = {name: _plain(value) for name, value in vars(self).items() if name != "violation"}
+        fields = {name: _plain(value) for name, value in vars(self).items() if name not in ("violation", "not_taken")}
+        fields["not_taken"] = [vars(one) | {"sentence": one.sentence} for one in self.not_taken]
         return fields | ({"violation": self.violation.to_dict()} if self.violation else {})
 
 
@@ -294,16 +302,33 @@ class Report:
         """Whether the verification succeeded: every law that applies was run to its end, and
         passes, or fails as declared.
 
-        A suspicious law passes, unless the report is strict. Known failures do not count, and
-        neither do implementations that declare to be unavailable. If nothing else is left, attnspec
-        checked nothing, and the answer is False.
+        Unless the report is strict, a suspicious law passes, and a call that raised is not taken if
+        the adapter declares nothing. Known failures do not count, and neither do implementations
+        that declare to be unavailable. If nothing else is left, attnspec checked nothing, and the
+        answer is False.
         """
         applied = [one for one in self.outcomes if one.status != "not applicable" and not one.unavailable]
-        return bool(applied) and not self.interrupted and all(one.known or not self.fails(one) for one in applied)
+        passes = all(one.known or not self.fails(one) for one in applied)
+        return bool(applied) and not self.interrupted and passes and not (self.strict and self.not_taken)
 
     def fails(self, outcome: Outcome) -> bool:
         """Return whether an outcome is a failure, whether the baseline has it or not."""
         return fails(outcome.status, outcome.unavailable, self.strict)
+
+    @property
+    def not_taken(self) -> dict[str, tuple[NotTaken, ...]]:
+        """What each implementation does not take, although its adapter does not declare so."""
+        found: dict[str, tuple[NotTaken, ...]] = {}
+        for outcome in self.outcomes:
+            if outcome.not_taken:
+                found[outcome.implementation] = (*found.get(outcome.implementation, ()), *outcome.not_taken)
+        return found
+
+    @property
+    def is_inconclusive(self) -> bool:
+        """Whether no check fails, but some are inconclusive: too few inputs could expose a mistake."""
+        failing = {one.status for one in self.outcomes if self.fails(one) and not one.known}
+        return failing == {"vacuous"} and not self.interrupted
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -323,8 +348,9 @@ class Report:
             outcomes = [outcome for outcome in self.outcomes if outcome.implementation == name]
             seen = [outcome for outcome in outcomes if outcome.looked_at]
             if all(outcome.status in PASSING for outcome in outcomes):
-                finest = next(preset for preset in seen[0].within if all(preset in each.within for each in seen))
-                found[name] = finest, sum(outcome.looked_at for outcome in seen)
+                common = [preset for preset in seen[0].within if all(preset in each.within for each in seen)]
+                if common:  # operations in several number formats have none
+                    found[name] = common[0], sum(outcome.looked_at for outcome in seen)
         return found
 
     def counts(self) -> dict[str, int]:

@@ -9,6 +9,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError, Call
 from properties.contract.subject import Subject
+from properties.contract.tried_calls import TriedCall
 from properties.laws.agreement import AGREEMENT
 from properties.laws.law import Law
 from properties.strategies.cases import Cases
@@ -37,6 +38,7 @@ class Evidence:
         self.right: list[Call] = []
         self.wrong: list[Call] = []
         self.seen: list[TriedSizes] = []
+        self.tried: list[TriedCall] = []
         self.tightest = TightestPreset(implementation)
 
     def add(self, call: Call, is_right: bool) -> None:
@@ -51,8 +53,9 @@ class Evidence:
         """A sentence that the operation is not written yet, with the message of the first call. It
         is "" unless every call raised NotImplementedError.
         """
-        raised = [call.error for call in self.wrong if call.error.startswith("raised NotImplementedError: ")]
-        return f"Every call {raised[0]}" if raised and len(raised) == len(self.wrong) and not self.right else ""
+        errors = [*(call.error for call in self.wrong), *(call.error and f"raised {call.error}" for call in self.tried)]
+        all_raised = all(error.startswith("raised NotImplementedError: ") for error in errors)
+        return f"Every call {errors[0]}" if errors and all_raised and not self.right else ""
 
 
 @dataclass

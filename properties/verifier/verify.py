@@ -14,6 +14,7 @@ from properties.laws.law import Law
 from properties.verifier.case_drawing import TimeLimit, profile
 from properties.verifier.diagnosis import causes_of, diagnosed
 from properties.verifier.examination import Examination, Supervision
+from properties.verifier.first_look import looked_at
 from properties.verifier.plan import QUICKLY, grouped, plan, require_planned, without
 from properties.verifier.report import Cause, Outcome, Report, with_causes
 from properties.verifier.script import script
@@ -39,7 +40,9 @@ def examine(
     a violation of a law for which `supervision.ends` is true. Violations are returned without a
     diagnosis: `causes_of` diagnoses all laws together.
     """
-    examination = Examination(implementation, laws[0].operation, laws, supervision)
+    operation = laws[0].operation
+    look = looked_at(implementation, operation, supervision.observe)
+    examination = Examination(look.implementation, operation, laws, supervision, look.not_taken)
     examination.run(max_examples or profile().max_examples, random_seed)
     return list(examination.outcomes())
 
@@ -96,7 +99,8 @@ def verify(
     long               adds the laws of the long plan, with 131072 keys
     quick              takes few laws and few test inputs
     strict             the report is not ok if an error is suspicious: within the error limit, and
-                       beyond the statistical line, which does not prove a mistake
+                       beyond the statistical line, which does not prove a mistake. It is not ok
+                       either if a call raised and the adapter declares no `supports`
     fail_fast          no test input is drawn after the first violation
     time_limit         ends the drawing after this number of seconds; a law that is cut short is not
                        run, and the report is not ok

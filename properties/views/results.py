@@ -8,6 +8,7 @@ from typing import Any
 
 from properties.contract.names import parts_of
 from properties.verifier.report import Cause, Report, counted
+from properties.views.not_taken import ADVICE, not_taken_lines
 from properties.views.statuses import LABELS
 from properties.views.violation import violation_text
 
@@ -56,7 +57,12 @@ def results(report: Report) -> list[Result]:
     sources = {entry["name"]: entry.get("sources", {}) for entry in report.settings.get("implementations", ())}
     return [
         _placed(result, sources.get(result.implementation, {}))
-        for result in (*_violated(report), *_without_a_verdict(report), *_nothing_checked(report))
+        for result in (
+            *_violated(report),
+            *_without_a_verdict(report),
+            *_undeclared(report),
+            *_nothing_checked(report),
+        )
     ]
 
 
@@ -106,6 +112,18 @@ def _without_a_verdict(report: Report) -> Iterator[Result]:
         sentence = f"{counted(len(laws), 'check')} {verb} {LABELS[status]}. {reason}".rstrip()
         text = "\n".join([sentence, "", *laws])
         yield Result(implementation, laws[0], tuple(laws), status, "", sentence, text, known=known)
+
+
+def _undeclared(report: Report) -> Iterator[Result]:
+    """Yield a result for each implementation that does not take some calls, although its adapter does
+    not declare so, if the report is strict.
+    """
+    for implementation, found in report.not_taken.items() if report.strict else ():
+        calls = counted(sum(one.calls for one in found), "call")
+        text = "\n".join([f"{calls} raised. {ADVICE}", "", *not_taken_lines(found)])
+        concerned = [one for one in report.outcomes if one.implementation == implementation and one.not_taken]
+        law = concerned[0].law_id
+        yield Result(implementation, law, (law,), "not run", "not taken", f"{calls} raised. {ADVICE}", text)
 
 
 def _nothing_checked(report: Report) -> Iterator[Result]:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from properties.verifier.report import PASSING, Cause, Outcome, Report, counted
+from properties.views.not_taken import print_not_taken, print_undeclared_features
 from properties.views.statuses import LABELS, SIGNS, status_counts
 from properties.views.violation import named, print_cause, print_indented, print_violation
 
@@ -47,6 +48,8 @@ def print_report(
     _print_reasons(console, report.outcomes, everything)
     if everything or len({outcome.implementation for outcome in report.outcomes}) == 1:
         _print_undrawn(console, report.outcomes)
+    print_not_taken(console, report)
+    print_undeclared_features(console, report)
     for group, names in groups.items():
         outcomes = [outcome for outcome in report.outcomes if outcome.implementation in names]
         _print_group(console, group, names, outcomes, everything)
