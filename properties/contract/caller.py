@@ -48,7 +48,8 @@ class Caller:
 
     `calls` are the calls since `begin`. `answers` are the results of each of these calls. `vacuous`
     counts the requested error limits that accept any value. `arithmetic` and `conventions` are the
-    implementation's, except for the masks. `original` is the process-wide state before the first
+    implementation's, except for the masks. `keeps_sizes` says that instruments measure at no other
+    sizes than those of the case. `original` is the process-wide state before the first
     call.
     """
 
@@ -65,6 +66,7 @@ class Caller:
         # A law's masks are true where a key is visible, as in the spec.
         self.conventions = replace(implementation.resolved_conventions, mask_polarity="true_allows")
         self.original = process_state.states()
+        self.keeps_sizes = False
         _RETURNED[0] = 0
         self.begin()
 

@@ -11,6 +11,7 @@ from properties.contract.names import parts_of
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import Call
 from properties.verifier.call_record import RecordedCall
+from properties.verifier.coverage import Coverage, total
 
 __all__ = [
     "VERSION",
@@ -225,6 +226,7 @@ class Outcome:
                    the declared arithmetic
     undrawn        the kinds of cases of agreement and of measurements that the implementation does
                    not take, each as "kind: sentence"
+    coverage       what the calls of all laws of an operation covered; None except for the first law
     known          whether the law also failed in the baseline, so that it does not count as a
                    failure
     """
@@ -248,6 +250,7 @@ class Outcome:
     looked_at: int = 0
     undrawn: tuple[str, ...] = ()
     known: bool = False
+    coverage: Coverage | None = None
 
     @property
     def law_id(self) -> str:
@@ -256,7 +259,7 @@ class Outcome:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome as numbers, strings, lists and mappings, for JSON."""
-        fields = {name: _plain(value) for name, value in vars(self).items() if name != "violation"}
+        fields = {name: _plain(value) for name, value in vars(self).items() if name not in ("violation", "coverage")}
         return fields | ({"violation": self.violation.to_dict()} if self.violation else {})
 
 
@@ -327,6 +330,12 @@ class Report:
                 found[name] = finest, sum(outcome.looked_at for outcome in seen)
         return found
 
+    @property
+    def coverage(self) -> Coverage:
+        """What the calls of all laws covered."""
+        parts = [outcome.coverage for outcome in self.outcomes if outcome.coverage is not None]
+        return total(parts, self.settings.get("shapes", ()))
+
     def counts(self) -> dict[str, int]:
         """Return the number of outcomes of each status."""
         numbers = Counter(outcome.status for outcome in self.outcomes)
@@ -346,6 +355,7 @@ class Report:
             "narrowest": {
                 name: {"arithmetic": preset, "calls": calls} for name, (preset, calls) in self.narrowest().items()
             },
+            "coverage": self.coverage.to_dict(),
             "causes": [cause.to_dict() for cause in self.causes],
             "outcomes": [outcome.to_dict() for outcome in self.outcomes],
         }
