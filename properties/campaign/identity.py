@@ -24,6 +24,7 @@ _ORDERED = (
         "known_deviations",
         "laws",
         "exclude",
+        "shapes",
         "max_examples",
         "timeout",
         "memory",

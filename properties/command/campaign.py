@@ -98,7 +98,9 @@ def add_to(commands: Any) -> None:
     )
     for name, (purpose, settings) in _ARGUMENTS.items():
         campaign.add_argument(name, help=purpose, **settings)
-    campaign.set_defaults(run=_campaign, seed=None, long=False, quick=False, time_limit=None, fail_fast=False)
+    campaign.set_defaults(
+        run=_campaign, seed=None, shapes=[], long=False, quick=False, time_limit=None, fail_fast=False
+    )
 
 
 def _campaign(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from properties.command import campaign, gate, inspecting, listings, new, vectors
 from properties.command.outputs import complain, folder_of_page, open_streams, printing
-from properties.command.parsing import Parser, duration, natural, positive
+from properties.command.parsing import Parser, duration, natural, positive, sizes
 
 __all__ = ["main", "parser_of_command"]
 
@@ -69,6 +69,11 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     "--exclude": ("leave out these laws", _SEVERAL | {"metavar": "LAW"}),
     "--quick": ("check few laws on few inputs; this detects nearly all known bugs within seconds", _FLAG),
     "--long": ("also check the laws with 131072 keys, which take minutes", _FLAG),
+    "--shape": (
+        "also check laws at exactly these sizes, such as batch=4,num_heads=32,kv_heads=8,n_q=1,n_k=8192,head_dim=128; "
+        "may be repeated",
+        {"action": "append", "default": [], "type": sizes, "dest": "shapes", "metavar": "SIZES"},
+    ),
     "--only": (
         "if the adapter defines several implementations, check only those whose name or group contains TEXT",
         _SEVERAL | {"metavar": "TEXT"},

@@ -13,12 +13,20 @@ from typing import Any
 from oracles.formats import resolve
 from oracles.spelling import did_you_mean
 from properties.command.conventions import parsed
+from properties.contract.wanted_shapes import checked
 from properties.laws import find
 
 __all__ = ["configure"]
 
 _FILE = Path("pyproject.toml")
-_DEFAULTS: dict[str, Any] = {"targets": [], "arithmetic": None, "laws": None, "max-examples": 100, "seed": 0}
+_DEFAULTS: dict[str, Any] = {
+    "targets": [],
+    "arithmetic": None,
+    "laws": None,
+    "max-examples": 100,
+    "seed": 0,
+    "shapes": [],
+}
 """The keys that are options too, with their defaults."""
 
 
@@ -45,6 +53,7 @@ _KEYS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "laws": (_texts, "a list of laws"),
     "max-examples": (lambda x: type(x) is int and x > 0, "a whole number from 1"),
     "seed": (lambda x: type(x) is int, "a whole number"),
+    "shapes": (_texts, 'a list of sizes, as ["batch=4,n_q=1,n_k=8192,head_dim=128"]'),
 }
 """The keys of the table: whether a value is allowed, and what it should be."""
 
@@ -101,6 +110,8 @@ def _checked(key: str, value: Any) -> Any:
         raise ValueError(f"{key} is {value!r}, but should be {should}.")
     if key == "arithmetic":
         resolve(value)
+    elif key == "shapes":
+        return [*checked(value)]
     elif key == "laws":
         return [_law(text) for text in value]
     elif key == "conventions":

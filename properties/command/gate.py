@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from properties.command.outputs import file_to_write, printing
-from properties.command.parsing import duration, memory, positive
+from properties.command.parsing import duration, memory, positive, sizes
 
 if TYPE_CHECKING:
     from properties.gatehouse.verdict import Verdict
@@ -35,6 +35,15 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "--kernelbench": (
         "the KernelBench problem that the class ModelNew of the candidate solves",
         {"type": Path, "metavar": "PROBLEM"},
+    ),
+    "--workloads": (
+        "the workloads of the flashinfer-bench definition that the candidate solves, in JSON lines; their sizes are "
+        "judged first",
+        {"type": Path, "metavar": "FILE"},
+    ),
+    "--shape": (
+        "also check laws at exactly these sizes, such as batch=2,n_q=1,n_k=4096; may be repeated",
+        _SEVERAL | {"type": sizes, "dest": "shapes", "metavar": "SIZES"},
     ),
     "--arithmetic": (
         "derive error limits from this number format, such as bfloat16 (default: float64)",
@@ -161,6 +170,7 @@ def _print(verdict: "Verdict", said: str) -> None:
             print_indented(console, f"{outcome.law} [{outcome.operation}]: {why}")
     held = f" the system confined {' and '.join(verdict.held) or 'nothing'};" if verdict.report.outcomes else ""
     console.print(f"Seed {verdict.report.settings['seed']};{held} {verdict.seconds:.1f} s.")
+    console.print(f"Covered: {verdict.report.coverage.line or 'nothing'}", markup=False)
     console.print(
         f"Score {verdict.score:.3f}: {said}", style="bold green" if verdict.accepted else "bold red", markup=False
     )
@@ -180,7 +190,9 @@ def _submission(options: argparse.Namespace) -> Any:
     if options.kernelbench is not None:
         return foreign_formats.kernelbench(options.kernelbench, options.candidate, libraries=tuple(options.library))
     if options.candidate.suffix == ".json":
-        return foreign_formats.flashinfer_bench(options.candidate, libraries=tuple(options.library))
+        return foreign_formats.flashinfer_bench(options.candidate, tuple(options.library), options.workloads)
+    if options.workloads is not None:
+        raise ValueError("--workloads belongs to a solution of flashinfer-bench's, a JSON file.")
     functions = {}
     for text in options.function:
         function, equals_sign, operation = text.rpartition("=")
@@ -215,6 +227,8 @@ def _promises(options: argparse.Namespace, submission: Any) -> dict[str, Any]:
         found["batch_ranks"] = tuple(options.batch_ranks)
     if options.nondeterministic:
         found["deterministic"] = False
+    if options.shapes:
+        found["shapes"] = [*submission.promises.get("shapes", ()), *options.shapes]
     if options.supports:
         found["supports"] = [*submission.promises.get("supports", ()), *map(_supported, options.supports)]
     return found

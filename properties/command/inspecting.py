@@ -11,22 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from properties.command.outputs import complain, file_to_write, folder_of_page
-from properties.command.parsing import Parser, duration
+from properties.command.parsing import Parser, duration, sizes
 
 if TYPE_CHECKING:
     from properties.portraits.portrait import Portrait
     from properties.processes.adapters import Found
 
 __all__ = ["add_to", "inspect"]
-
-
-def _sizes(text: str) -> dict[str, int]:
-    """Read sizes, such as "batch=2,n_q=1,n_k=4096"."""
-    parts = [part.partition("=") for part in text.split(",")]
-    try:
-        return {name.strip(): int(size) for name, _, size in parts}
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} should be sizes, such as batch=2,n_q=1,n_k=4096") from None
 
 
 _OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -41,7 +32,7 @@ _OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "--shape": (
         "also measure at exactly these sizes, such as batch=2,num_heads=8,n_q=1,n_k=4096,head_dim=64; may be repeated",
-        {"metavar": "SIZES", "type": _sizes, "action": "append", "default": []},
+        {"metavar": "SIZES", "type": sizes, "action": "append", "default": []},
     ),
     "--against": (
         "print only what the kernel does differently from the kernel in this file or module",
@@ -111,7 +102,7 @@ def _check(options: argparse.Namespace) -> None:
 
         options.operation = named(options.operation, OPERATIONS, "operation")
     if options.shape:
-        from properties.portraits.wanted_sizes import checked
+        from properties.contract.wanted_shapes import checked
 
         checked(options.shape)
     if options.against and (options.write or options.html):

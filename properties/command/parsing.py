@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Parser", "duration", "memory", "natural", "positive", "whole", "workers"]
+__all__ = ["Parser", "duration", "memory", "natural", "positive", "sizes", "whole", "workers"]
 
 _MOST = 10**15  # test inputs: a thousand workers would take decades; sums stay 64-bit integers
 _MOST_WORKERS = 10**4
@@ -85,6 +85,16 @@ def positive(text: str) -> float:
             f"{text!r}, but should be a positive number, from {_SMALLEST:g} to {_LARGEST}."
         )
     return number
+
+
+def sizes(text: str) -> dict[str, int]:
+    """Return the sizes that a text such as batch=2,n_q=1,n_k=4096 names."""
+    from properties.contract.wanted_shapes import parsed  # with the oracles, which take a while
+
+    try:
+        return parsed(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def memory(text: str) -> int:

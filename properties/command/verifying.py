@@ -15,6 +15,7 @@ from properties.command.configuration import configure
 from properties.command.outputs import printing
 from properties.command.run import Run, run
 from properties.contract.names import parts_of
+from properties.contract.wanted_shapes import as_text, checked
 from properties.laws import find
 from properties.processes.messages import Order
 from properties.processes.signals import StoppedError
@@ -83,6 +84,7 @@ def order_of(options: argparse.Namespace, known: Known) -> Order:
         max_examples=min(options.max_examples, QUICKLY) if options.quick else options.max_examples,
         seed=options.seed,
         timeout=options.timeout,
+        shapes=checked(options.shapes),
         time_limit=options.time_limit or inf,
         fail_fast=options.fail_fast,
         known=known,
@@ -113,6 +115,7 @@ def _report(options: argparse.Namespace, order: Order, known: Run) -> Report:
         "seed": order.seed,
         "timeout": order.timeout,
         **{name: getattr(options, name) for name in _AS_GIVEN},
+        "shapes": [as_text(shape) for shape in order.shapes],
         "baseline": str(options.baseline) if options.baseline else None,
         "environment": environment(),
         "implementations": [entry.to_dict() for entry in known.entries],

@@ -48,8 +48,9 @@ class Caller:
 
     `calls` are the calls since `begin`. `answers` are the results of each of these calls. `vacuous`
     counts the requested error limits that accept any value. `arithmetic` and `conventions` are the
-    implementation's, except for the masks. `seconds` is the time that all calls took. `original`
-    is the process-wide state before the first call.
+    implementation's, except for the masks. `keeps_sizes` says that instruments measure at no other
+    sizes than those of the case. `seconds` is the time that all calls took. `original` is the
+    process-wide state before the first call.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Caller:
         self.conventions = replace(implementation.resolved_conventions, mask_polarity="true_allows")
         self.original = process_state.states()
         self.seconds = 0.0
+        self.keeps_sizes = False
         _RETURNED[0] = 0
         self.begin()
 

@@ -19,6 +19,8 @@ from properties.contract.operations import BATCH, FEATURES, OPERATIONS, Operatio
 from properties.contract.support import EVERY_SIZE, SIZES, Support, read
 from properties.contract.twins import admitted as admitted_twins
 from properties.contract.twins import path
+from properties.contract.wanted_shapes import Wanted, require_concerned
+from properties.contract.wanted_shapes import checked as checked_shapes
 from properties.contract.wording import printable, shown
 
 __all__ = ["LAYOUTS", "USUAL_REFUSALS", "Implementation", "implementation_of"]
@@ -145,6 +147,8 @@ class Implementation:
     twins             other paths to the same results, by name: {"compiled": {"rope": function}}.
                       The results of both paths must agree within the sum of both error limits. A
                       `Twin` says that a path is exact, or that it declares something else
+    shapes            sizes at which your kernels run, such as ["batch=4,n_q=1,n_k=8192"]: laws of
+                      readings, agreement and some symmetries are also checked at exactly these
     beside            other implementations, whose calls alternate with the calls of this one.
                       Implementations that are verified together are neighbours in this sense
     undeclared        which of "arrays" and "arithmetic" attnspec finds out by calls, because the
@@ -172,6 +176,7 @@ class Implementation:
     known_deviations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     unavailable: str = ""
     twins: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False, compare=False)
+    shapes: Collection[str | Wanted] = ()
     beside: tuple["Implementation", ...] = field(default=(), repr=False, compare=False)
     undeclared: tuple[str, ...] = field(default=(), repr=False, compare=False)
     paths: Mapping[str, "Implementation"] = field(init=False, repr=False, compare=False)
@@ -207,6 +212,8 @@ class Implementation:
                 raise TypeError(
                     f"known_deviations[{shown(field_name)}]={shown(reason)}, but should be a str that gives a reason."
                 )
+        object.__setattr__(self, "shapes", checked_shapes(self.shapes))
+        require_concerned(self.wanted_shapes, self.operations)
         arithmetic = resolve_arithmetic(self.arithmetic)
         if arithmetic is None:
             raise TypeError(
@@ -277,6 +284,12 @@ class Implementation:
     def refusals(self) -> tuple[type[BaseException], ...]:
         """The exceptions that count as a refusal: the declared ones, or else every exception."""
         return (Exception,) if self.refuses is None else self.refuses
+
+    @property
+    def wanted_shapes(self) -> tuple[Wanted, ...]:
+        """The declared `shapes`, each as sizes by name."""
+        assert isinstance(self.shapes, tuple)
+        return self.shapes
 
     @property
     def restricted(self) -> Mapping[str, Callable[[Any], bool]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from oracles import Conventions
+from properties.gatehouse.problem_sizes import shapes_of_inputs, sizes_of_workloads
 from properties.gatehouse.submission import Submission, of_file, parsed, text_of
 
 __all__ = ["flashinfer_bench", "kernelbench"]
@@ -65,8 +66,9 @@ def kernelbench(problem: Path, solution: Path, libraries: tuple[str, ...] = ()) 
     """Return the submission for a solution of a KernelBench problem.
 
     The problem's Model must call scaled_dot_product_attention(Q, K, V) once, on tensors (B, H, S,
-    D). It may pass is_causal too. The problem is read, but its code is not run. Raises ValueError
-    for another problem, and for files that cannot be read.
+    D). It may pass is_causal too. The sizes of its get_inputs are judged first. The problem is read,
+    but its code is not run. Raises ValueError for another problem, and for files that cannot be
+    read.
     """
     candidate = of_file(solution, {"ModelNew": "attention"}, arrays="torch", libraries=libraries)
     tree = parsed(text_of(problem)) or ast.Module([], [])
@@ -75,6 +77,11 @@ def kernelbench(problem: Path, solution: Path, libraries: tuple[str, ...] = ()) 
     if options not in ([(3, {})], [(3, {"is_causal": "False"})], [(3, {"is_causal": "True"})]):
         raise ValueError(f"{problem} should have a Model that calls {_CALLED}(Q, K, V) once, with is_causal at most.")
     causal = options[0][1].get("is_causal") == "True"
+    given = shapes_of_inputs(tree, problem)
+    if len(given) != 3 or any(len(shape) != 4 for shape in given):
+        raise ValueError(f"{problem} should have inputs Q, K and V with four axes, but has shapes {given}.")
+    (batch, heads, n_q, width), (_, _, n_k, _), (*_, value_dim) = given
+    sizes = {"batch": batch, "num_heads": heads, "n_q": n_q, "n_k": n_k, "head_dim": width, "value_dim": value_dim}
     return Submission(
         candidate.name,
         {
@@ -87,18 +94,20 @@ def kernelbench(problem: Path, solution: Path, libraries: tuple[str, ...] = ()) 
             "arithmetic": "float32",
             "batch_ranks": (2,),
             "supports": ["positive sizes"] if causal else ["positive sizes", "no log-sum-exp"],
+            "shapes": [sizes],
         },
         libraries,
         candidate.broken,
     )
 
 
-def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = ()) -> Submission:
+def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = (), workloads: Path | None = None) -> Submission:
     """Return the submission for a flashinfer-bench solution of gqa_ragged_prefill_causal_h…_kv…_d…,
     in Python.
 
     The gate judges it as causal attention: all sequences have equal lengths, each call has one
-    query head of each group, and the output comes without its log-sum-exp. Raises ValueError for
+    query head of each group, and the output comes without its log-sum-exp. The sizes of the
+    `workloads` of the definition, a file of JSON lines, are judged first. Raises ValueError for
     another definition or language, and for a file that does not hold a solution.
     """
     text = text_of(solution)
@@ -126,6 +135,7 @@ def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = ()) -> Submiss
             "but should solve gqa_ragged_prefill_causal_h…_kv…_d… in python."
         )
     heads, kv_heads, width = (int(n) for n in size_match.groups())
+    shapes, untried = sizes_of_workloads(workloads, definition, kv_heads, width) if workloads else ([], [])
     in_place = bool(specification.get("destination_passing_style", True))
     adapter_code = _RAGGED.format(module=module, function=function, heads=heads, kv_heads=kv_heads, in_place=in_place)
     return Submission(
@@ -140,8 +150,10 @@ def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = ()) -> Submiss
                 "positive sizes",
                 {"head_dim": [width], "value_dim": [width], "n_k_minus_n_q": lambda n: n >= 0},
             ],
+            "shapes": shapes,
         },
         libraries,
+        tuple(untried),
     )
 
 

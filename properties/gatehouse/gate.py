@@ -23,6 +23,7 @@ from properties.gatehouse.submission import Submission, of_file
 from properties.gatehouse.verdict import Verdict, cause, score
 from properties.gatehouse.watch import Watch
 from properties.laws.law import Law
+from properties.verifier.coverage import Coverage
 from properties.verifier.diagnosis import causes_of
 from properties.verifier.examination import Supervision
 from properties.verifier.plan import QUICKLY, grouped, plan
@@ -45,12 +46,13 @@ _LEFT_OUT = (
 _OF_SUBMISSIONS = ("arrays", "libraries")
 _UNLESS_PROMISED: dict[str, Any] = {"supports": (), "refuses": USUAL_REFUSALS}
 """A kernel that declares nothing else takes everything: in the gate, a call that raises is a failure."""
-_PROMISES = ("batch_ranks", "deterministic", "features", "layouts", "refuses", "supports")
+_PROMISES = ("batch_ranks", "deterministic", "features", "layouts", "refuses", "shapes", "supports")
 
 # By the default plan, and by the quick plan:
 _EXAMPLES = 100, QUICKLY  # test inputs of each operation for the laws
 _CASES = 24, 9  # further test inputs for the checks; those of large sizes come in addition
 _EVIDENCE = 24, 6  # right and wrong calls on which known bugs are tried
+_MOST_PRODUCTS = 2**28  # in the scores of a call at the problem's own sizes: a tenth of a second in plain PyTorch
 _SECONDS_TO_EXPLAIN = 4.0, 0.5  # seconds for the search for smaller inputs
 
 
@@ -73,7 +75,7 @@ def gate(
 
     `promises` are declarations. For a file, `arrays` and `libraries` have the meaning that they
     have in a `Submission`. The others (batch_ranks, deterministic, features, layouts, refuses,
-    supports) have the meaning that they have in an `Implementation`.
+    shapes, supports) have the meaning that they have in an `Implementation`.
 
     A kernel that cannot be imported is not accepted. Raises ValueError and TypeError for arguments
     that do not fit together.
@@ -109,6 +111,9 @@ def gate(
     outcomes, causes, calls = examination
     laws_outcomes, causes = with_causes(outcomes, causes, lambda violation: "")
     settings["arithmetic"] = promised.resolved_arithmetic.name
+    if candidate.untried:
+        untried = Coverage(untried=candidate.untried)
+        laws_outcomes = (*laws_outcomes[:-1], replace(laws_outcomes[-1], coverage=untried))
     report = Report(laws_outcomes, settings, causes=causes)
     return Verdict(
         report.ok and not reasons,
@@ -190,7 +195,13 @@ def _examined(
     ends: Callable[[str], bool] = lambda law: bool(first.process.ended)  # noqa: E731
     outcomes: list[Outcome] = []
     for group in grouped(laws):
-        outcomes += examine(group, implementation, _EXAMPLES[quick], seed, supervision=Supervision(ends=ends))
+        outcomes += examine(
+            group,
+            implementation,
+            _EXAMPLES[quick],
+            seed,
+            supervision=Supervision(ends=ends, most_products=_MOST_PRODUCTS),
+        )
     calls, violations = _right(outcomes, laws), _telling(outcomes, laws, _EVIDENCE[quick])
     outcomes += checked(implementation, first, second, _CASES[quick], seed)
     outcomes.append(finished(implementation, candidates))

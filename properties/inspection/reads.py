@@ -115,8 +115,8 @@ def _with_plain_scores(shape: Shape) -> Shape:
 
 
 def _wide_enough(probe: Probe, shape: Shape) -> Shape:
-    """The shape, with more columns of v if all keys need more than a few calls and the implementation
-    takes them.
+    """The shape, with more columns of v if all keys need more than a few calls, and if the caller and
+    the implementation allow it.
     """
     total = int(np.prod(shape.rows(probe.operation, "v")))
     columns = min(_WIDE, total)
@@ -124,7 +124,7 @@ def _wide_enough(probe: Probe, shape: Shape) -> Shape:
     sizes = {"value_dim": columns, **({"head_dim": columns} if is_square else {})}
     wider = shape.changed(probe.operation, None, **sizes)
     is_narrow = total > _FEW_CALLS * shape.sizes["value_dim"]
-    return wider if is_narrow and probe.takes(wider) else shape
+    return wider if is_narrow and not probe.caller.keeps_sizes and probe.takes(wider) else shape
 
 
 def _in_part(blocks: Sequence[Array], reading: Reading) -> Array:

@@ -17,6 +17,7 @@ from oracles.formats import PRESETS
 from properties.contract.implementation import USUAL_REFUSALS, Implementation, implementation_of
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.support import read as read_support
+from properties.contract.wanted_shapes import checked, require_concerned
 from properties.inspection.form_search import form_of
 from properties.inspection.forms import Form, Refusal, reasons
 from properties.portraits.empty_sizes import wrong_empty_sizes
@@ -25,7 +26,7 @@ from properties.portraits.inference import Calls, Finding, following, infer
 from properties.portraits.maps import Map, Record, chosen, maps_of
 from properties.portraits.meanings import MEANINGS, meaning
 from properties.portraits.readings import read
-from properties.portraits.wanted_sizes import AtSizes, checked, read_at
+from properties.portraits.wanted_sizes import AtSizes, read_at
 
 __all__ = ["Fact", "OperationPortrait", "Portrait", "Question", "inspect"]
 
@@ -195,6 +196,7 @@ def inspect(
     own_name = getattr(kernel, "__name__", "")
     offered = operation or (own_name if callable(kernel) and own_name in OPERATIONS else None)
     adapter = implementation_of(kernel if offered is None else {offered: kernel}, name=own_name or None)
+    require_concerned(work.shapes, adapter.operations)
     portraits: list[OperationPortrait] = []
     for name in (name for name in OPERATIONS if name in adapter.operations):
         known = {found: value for portrait in portraits for found, value in portrait.conventions.items()}

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from oracles.spelling import did_you_mean
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS
+from properties.contract.wanted_shapes import Wanted, concerns, require_concerned
 from properties.contract.wording import printable, told
 from properties.verifier.location import Location, location_of
 
@@ -56,6 +57,7 @@ def load(
     only: Sequence[str] = (),
     conventions: Mapping[str, Any] | None = None,
     operation: str = "",
+    shapes: Sequence[Wanted] = (),
 ) -> list[Found]:
     """Return the implementations at "module:NAME" or "file.py:NAME". NAME is a variable that holds
     one adapter, a list of adapters, or a mapping from group names to lists.
@@ -63,7 +65,8 @@ def load(
     Without a NAME, the adapter is the only one in the module: an `Implementation`, else a
     mapping, a list or groups, else the functions of the module. The working directory, or the
     directory of the file, comes first on the import path. `arithmetic` and `conventions` replace
-    those that the adapters declare. The second implementation with a name gets the name "name #2".
+    those that the adapters declare. `shapes` are added to the declared ones of each implementation
+    that has an operation with these sizes; one must. The second implementation with a name gets the name "name #2".
     With `only`, the result has the implementations whose name or group contains one of the texts;
     case does not matter. With `operation`, each target is a function that offers this operation.
     Raises AdapterError.
@@ -75,12 +78,19 @@ def load(
         replace(each, conventions=replace(each.resolved_conventions, **conventions or {}))
         for each in (one.implementation for one in found)
     ]
-    named = distinct(implementations)
+    require_concerned(shapes, {name for each in implementations for name in each.operations})
+    named = [_at(each, shapes) for each in distinct(implementations)]
     found = [replace(one, implementation=implementation) for one, implementation in zip(found, named, strict=True)]
     lists: dict[tuple[str, str], list[Found]] = {}
     for one in _chosen(found, only):
         lists.setdefault((one.target, one.group), []).append(one)
     return [one for members in lists.values() for one in _beside_each_other(members)]
+
+
+def _at(implementation: Implementation, shapes: Sequence[Wanted]) -> Implementation:
+    """Return the implementation with further sizes, those of its operations."""
+    added = [shape for shape in shapes if any(concerns(shape, OPERATIONS[name]) for name in implementation.operations)]
+    return replace(implementation, shapes=(*implementation.wanted_shapes, *added)) if added else implementation
 
 
 def _chosen(found: list[Found], only: Sequence[str]) -> list[Found]:

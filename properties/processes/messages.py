@@ -7,6 +7,7 @@ from typing import Any
 
 from oracles import Conventions
 from properties.contract.names import parts_of
+from properties.contract.wanted_shapes import Wanted
 from properties.verifier.comparison import Known
 from properties.verifier.report import Violation
 
@@ -18,6 +19,7 @@ class Order:
     """The settings of a run: what is verified, and how. All child processes get the same order.
 
     fail_fast     stop at the first violation (failed law) that is not in `known`
+    shapes        sizes at which laws are also checked
     memory        a process that uses more bytes is killed
     again         how many times a task is given out again after something from outside, such as a
                   signal, ended its process
@@ -39,6 +41,7 @@ class Order:
     time_limit: float
     fail_fast: bool
     known: Known
+    shapes: tuple[Wanted, ...] = ()
     memory: float = inf
     again: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -67,7 +67,7 @@ def main() -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
     try:
-        adapters = load(order.targets, order.arithmetic, order.only, order.conventions)
+        adapters = load(order.targets, order.arithmetic, order.only, order.conventions, shapes=order.shapes)
         found = with_deviations(adapters, order.known_deviations)
         plans = [without(plan(one.implementation, order.laws, order.long, order.quick), order.exclude) for one in found]
     except (AdapterError, ValueError) as error:

@@ -11,7 +11,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operation import Operation
 from properties.contract.parameters import BATCH, Kind, Parameter
 
-__all__ = ["OUTER", "Options", "Sizes", "call_in_words", "numbers", "plain_call"]
+__all__ = ["OUTER", "Options", "Sizes", "call_in_words", "exact_call", "numbers", "plain_call"]
 
 Sizes = Mapping[str, int]
 """Sizes by the names of axes and of size parameters."""
@@ -65,6 +65,36 @@ def plain_call(
                 return arguments
     return None
 
+
+def exact_call(
+    operation: Operation, implementation: Implementation, wanted: Sizes, fill: Fill = numbers
+) -> tuple[Any, ...] | None:
+    """Return the arguments of a call without options at exactly the wanted sizes; None if the
+    implementation takes no such call. value_dim is head_dim, and kv_heads is num_heads, unless they
+    are wanted too. Other sizes are as in `plain_call`.
+    """
+    following = {other: wanted[name] for name, other in _FOLLOWING.items() if name in wanted}
+    nothing: Fill = lambda shape, seed: np.broadcast_to(0.0, shape)  # noqa: E731  # takes no memory
+    for sizes in _sizes({}):
+        for lead in _exact_leads(operation, implementation, wanted):
+            chosen = {**sizes, **following, **wanted}
+            if implementation.takes(operation, _call(operation, chosen, lead, {}, nothing)):
+                return _call(operation, chosen, lead, {}, fill)
+    return None
+
+
+def _exact_leads(operation: Operation, implementation: Implementation, wanted: Sizes) -> Iterator[tuple[int, ...]]:
+    """The sizes of the leading axes for each number of axes that has all wanted ones. Others are 1."""
+    names = ("batch", "num_heads") if _has_leading_heads(operation) else ("batch",)
+    held = [wanted[name] for name in names if name in wanted]
+    for rank in implementation.ranks(operation):
+        if rank >= len(held):
+            lead = held if rank == len(held) else [wanted.get(name, 1) for name in names][-rank:]
+            yield (*[1] * (rank - len(lead)), *lead)
+
+
+_FOLLOWING = {"head_dim": "value_dim", "num_heads": "kv_heads"}
+"""The size that is equal to another one unless it is wanted too."""
 
 _LENGTHS = ("num_heads", "kv_heads", "n_q", "n_k", "seq_len", "head_dim")
 

@@ -1,5 +1,6 @@
 """The gate: right candidates are accepted, others are not, for the right reason, whatever they do."""
 
+import ast
 import json
 import re
 import socket
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from importlib.resources import files
+from pathlib import Path
 
 import jsonschema
 import numpy as np
@@ -16,8 +18,10 @@ import oracles
 from properties.command.cli import main
 from properties.gatehouse import server, wire
 from properties.gatehouse.answers import answers
+from properties.gatehouse.foreign_formats import flashinfer_bench, kernelbench
 from properties.gatehouse.gate import gate
 from properties.gatehouse.isolated_kernel import MOST_KEPT, Limits
+from properties.gatehouse.problem_sizes import shapes_of_inputs
 from properties.gatehouse.sandbox import sandbox
 from properties.gatehouse.submission import Submission
 from properties.tests.candidates import OPERATION, RIGHT, WRONG, adversary, candidate, right
@@ -545,3 +549,74 @@ def test_another_solution_is_refused(folder, capsys, text, sentence):
     (folder / "solution.json").write_text(text)
     assert command("solution.json") == 2
     assert sentence in capsys.readouterr().err
+
+
+INPUTS = """
+batch, heads = 2, 4
+length = 16 * heads
+
+def get_inputs():
+    Q = torch.rand(batch, heads, length, 8).to(torch.float32)
+    K = torch.randn((batch, heads, length + 1, 8)) * 2
+    return [Q, K, K]
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "shapes"),
+    [
+        (INPUTS, [(2, 4, 64, 8), (2, 4, 65, 8), (2, 4, 65, 8)]),
+        (PROBLEM, [(2, 4, 16, 8)] * 3),
+        (INPUTS.replace("heads, length + 1", "heads, int(length)"), None),
+        (INPUTS.replace("get_inputs", "inputs"), None),
+    ],
+)
+def test_the_shapes_of_get_inputs_are_read_without_running_it(source, shapes):
+    if shapes is not None:
+        assert shapes_of_inputs(ast.parse(source), Path("problem.py")) == shapes
+        return
+    with pytest.raises(ValueError, match=r"^problem\.py should have a function get_inputs that returns tensors "):
+        shapes_of_inputs(ast.parse(source), Path("problem.py"))
+
+
+def zero_at_the_problem_s_own_shape(source):
+    shown = (
+        "        if Q.shape == (2, 4, 16, 8) and K.shape == (2, 4, 16, 8):\n            return torch.zeros_like(Q)\n"
+    )
+    return source.format(causal="").replace("        scores =", f"{shown}        scores =", 1)
+
+
+@pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.thorough)])
+def test_a_solution_that_is_wrong_at_the_problem_s_own_shape_is_not_accepted(folder, quick):
+    (folder / "solution.py").write_text(zero_at_the_problem_s_own_shape(MODEL))
+    submission = kernelbench(folder / "problem.py", folder / "solution.py")
+    own = ("batch=2,num_heads=4,n_q=16,n_k=16,head_dim=8,value_dim=8",)
+    verdict = gate(submission, quick=quick, seed=1, limits=PATIENT)
+    assert not verdict.accepted
+    assert verdict.report.coverage.tried == own
+    if quick:
+        return
+    without = replace(submission, promises={name: x for name, x in submission.promises.items() if name != "shapes"})
+    assert gate(without, quick=True, seed=1, limits=PATIENT).accepted
+
+
+def test_the_sizes_of_workloads_are_read(folder):
+    def workload(starts, queries, keys, name="gqa_ragged_prefill_causal_h4_kv2_d16"):
+        axes = {"len_indptr": starts, "total_q": queries, "total_kv": keys}
+        return json.dumps({"definition": name, "workload": {"axes": axes, "inputs": {}, "uuid": "1"}})
+
+    (folder / "solution.json").write_text(solution(RAGGED))
+    file = folder / "workloads.jsonl"
+    file.write_text(f"{workload(3, 8, 10)}\n{workload(3, 7, 10)}\n")
+    found = flashinfer_bench(folder / "solution.json", workloads=file)
+    assert found.promises["shapes"] == [{"batch": 2, "num_heads": 2, "n_q": 4, "n_k": 5, "head_dim": 16}]
+    (untried,) = found.untried
+    assert untried.startswith("7 queries and 10 keys of 2 sequences: the gate gives all sequences")
+    for text, sentence in (
+        ("{}", "should be workloads of flashinfer-bench's"),
+        ("[", "should be workloads of flashinfer-bench's"),
+        (workload(3, 8, 10, "other"), "has a workload of other, but should have those of gqa_ragged"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=sentence):
+            flashinfer_bench(folder / "solution.json", workloads=file)

@@ -15,6 +15,8 @@ from properties.bugs.reference import REFERENCE
 from properties.command.cli import main
 from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
+from properties.contract.wanted_shapes import sizes_of
 from properties.inspection.gradients import gradients
 from properties.inspection.probe import Probe
 from properties.inspection.reads import reads
@@ -173,7 +175,7 @@ def test_wanted_sizes_take_no_calls_from_other_readings() -> None:
 
 
 def test_sizes_that_a_kernel_does_not_take_are_said() -> None:
-    """By a declaration, by an exception, or because the operation has no such size."""
+    """By a declaration, or by an exception."""
     declared = Implementation("mine", {SDPA: right}, supports={"n_k": lambda size: size < 8})
 
     def raising(x: Any, start_pos: int = 0) -> Any:
@@ -184,7 +186,6 @@ def test_sizes_that_a_kernel_does_not_take_are_said() -> None:
     for kernel, sizes, said in (
         (declared, {"n_k": 9}, f"n_k 9: {SDPA} does not take these sizes"),
         ({"rope": raising}, {"seq_len": 33}, "too long"),
-        ({"rope": REFERENCE["rope"]}, {"n_k": 33}, "n_k 33: rope has no such size"),
         ({"causal_mask": REFERENCE["causal_mask"]}, {"n_k": 9}, "attnspec has no instrument for causal_mask"),
     ):
         (portrait,) = properties.inspect(kernel, shapes=[sizes]).operations
@@ -197,6 +198,16 @@ def test_sizes_that_a_kernel_does_not_take_are_said() -> None:
         ({"n_keys": 3}, "Unknown size 'n_keys'. Did you mean 'n_k'?"),
         ({"n_k": 0}, "n_k is 0, but should be a whole number from 1."),
         ({"n_k": 1.5}, "n_k is 1.5, but should be a whole number from 1."),
+        (
+            {"kv_heads": 2, "n_k": 5},
+            f"kv_heads=2,n_k=5: {SDPA} has no kv_heads. Its sizes are batch, num_heads, n_q, n_k, head_dim, value_dim. "
+            "Type n_k=5.",
+        ),
+        (
+            {"seq_len": 5},
+            f"seq_len=5: {SDPA} has no seq_len. Its sizes are batch, num_heads, n_q, n_k, head_dim, value_dim. Type "
+            "batch=2,n_q=1,n_k=4096,head_dim=64.",
+        ),
     ],
 )
 def test_a_wrong_size_is_refused_in_a_sentence(sizes: dict[str, Any], sentence: str) -> None:
@@ -217,7 +228,8 @@ def test_a_quick_portrait_makes_at_most_twenty_calls(operation: str, declared: b
         return REFERENCE[operation](*arguments, **options)
 
     given: Any = Implementation("mine", {operation: kernel}) if declared else {operation: kernel}
-    (portrait,) = properties.inspect(given, quick=True, shapes=[{"n_k": 9, "seq_len": 9}]).operations
+    sizes = {name: 9 for name in sizes_of(OPERATIONS[operation]) if name in ("n_k", "seq_len", "head_dim")}
+    (portrait,) = properties.inspect(given, quick=True, shapes=[sizes]).operations
     assert calls == portrait.calls <= 20
     assert portrait.anomalies == ()
     assert "quick: at most 20 calls are made, which show less" in portrait.unknown

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
+from random import Random
 from typing import Any
 
 from properties.contract import process_state
@@ -24,13 +25,16 @@ from properties.contract.subject import Subject
 from properties.contract.support import OutsideError
 from properties.contract.tried_calls import NotTaken, not_taken
 from properties.inspection.signatures import undeclared_features
+from properties.contract.wanted_shapes import as_text, concerns
 from properties.laws.agreement import AGREEMENT
 from properties.laws.commuting_squares import Square
 from properties.laws.law import Law
 from properties.laws.refusals import UNSUPPORTED
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS, QUIRKS
-from properties.verifier.case_drawing import by_profile, numbers_of_cases, turns
+from properties.strategies.wanted_cases import MOST_PRODUCTS, WantedCases
+from properties.verifier.case_drawing import MAX_SEED, by_profile, numbers_of_cases, turns
+from properties.verifier.coverage import Coverage, CoverageCounter
 from properties.verifier.first_look import narrowed
 from properties.verifier.notes import failure
 from properties.verifier.report import Outcome, reason_for
@@ -44,6 +48,7 @@ _LAWS_PER_CASE = 2  # besides agreement
 _ROUNDS = 10  # of further cases for a law that had too few informative cases, or whose declared deviation did not occur
 _CASES_PER_ROUND = 10  # of each domain
 _SILENT_ROUNDS = 2  # after these a law that no case could test gets no further cases
+_POINTS = "operating points"  # the domain of the instruments that measure at the sizes of their case
 _CASES_PER_LOOK = 40  # one case of these is judged by finer presets
 _SECONDS_OF_POINTS = 10.0  # of the kernel's calls at operating points; an everyday kernel takes less than one
 _REPAIR_FIRST = "Other checks of the operation fail. Unsupported sizes are looked at when these pass."
@@ -59,6 +64,7 @@ class Supervision:
     seconds_per_call   the longest time that a call may take
     until              a reading of time.monotonic, after which no case is drawn
     ends               returns whether an undeclared violation of a law ends the drawing of cases
+    most_products      the most products in the scores of a call at sizes that the user names
     """
 
     observe: Observer | None = None
@@ -66,6 +72,7 @@ class Supervision:
     seconds_per_call: float = 60.0
     until: float = inf
     ends: Callable[[str], bool] = lambda law: False
+    most_products: int = MOST_PRODUCTS
 
 
 class _FirstError(Exception):
@@ -86,6 +93,7 @@ class Examination:
     seen_before: tuple[NotTaken, ...] = ()
 
     def __post_init__(self) -> None:
+        self.coverage = CoverageCounter(self.implementation)
         self.subject = self._subject()
         self.evidence = Evidence(self.implementation, self.operation)
         self.evidence.tried = self.subject.tried
@@ -94,12 +102,18 @@ class Examination:
         self._domains: dict[str, Cases | str] = {}
         self._seconds_of_points = 0.0
         self._untried: dict[str, list[str]] = {}
+        self._wanted = tuple(self._wanted_cases())
         for law in self.laws:
             self._admit(law)
 
     def _subject(self) -> Subject:
-        watched = self.supervision.observe, self.supervision.seconds_per_call
-        return Subject(self.implementation, self.operation, *watched)
+        return Subject(self.implementation, self.operation, self._observe, self.supervision.seconds_per_call)
+
+    def _observe(self, operation: str, arguments: tuple[Any, ...], layout: str) -> None:
+        """Count a call before it is made, and show it to the observer."""
+        self.coverage.count(operation, arguments)
+        if self.supervision.observe is not None:
+            self.supervision.observe(operation, arguments, layout)
 
     def _admit(self, law: Law) -> None:
         """Open a trial (a count of what happens) for a law. If the law cannot be checked, record
@@ -122,6 +136,7 @@ class Examination:
             domains = DOMAINS[self.operation]  # domains of undeclared options are not reported as left out
             left_out = {name: drawn.left_out for name, drawn in cases.items() if drawn.left_out}
             undrawn = tuple(f"{name}: {why}" for name, why in (reasons | left_out).items() if not domains[name].rotates)
+            undrawn += tuple(f"{name}: {why}" for name, why in self.coverage.untried.items())
             self.trials[law.id] = Trial(law, cases, reason_for(implementation.known_deviations, law.id), undrawn)
             return
         first_reason = next(iter(reasons.values()))
@@ -131,6 +146,16 @@ class Examination:
         else:
             declared = implementation.known_deviations.get(law.id, "")
             self.settled[law.id] = does_not_apply(outcome, first_reason, declared)
+
+    def _wanted_cases(self) -> Iterator[WantedCases]:
+        """Yield the cases at each of the sizes that the implementation names, as far as it takes them."""
+        operation = OPERATIONS[self.operation]
+        for shape in self.implementation.wanted_shapes:
+            if concerns(shape, operation):
+                try:
+                    yield WantedCases(operation, shape, self.implementation, self.supervision.most_products)
+                except UnsupportedError as unsupported:
+                    self.coverage.untried[as_text(shape)] = str(unsupported)
 
     def _cases(self, domain: str) -> Cases | str:
         """Return the cases (test inputs) of a domain (family of inputs), or the reason why the
@@ -160,6 +185,8 @@ class Examination:
             process_state.restore(self.subject.original)
 
     def _run(self, number: int, random_seed: int | None) -> None:
+        for wanted in self._wanted:
+            self._check_at(wanted, random_seed)
         self._draw_round(number, random_seed)
         if self._mostly_raised() and self._narrow():
             self._draw_round(number, random_seed)
@@ -218,6 +245,28 @@ class Examination:
             for trial in groups[name]:
                 trial.undrawn += (f"{name}: {reason}",)
                 trial.leave_out(reason)
+
+    def _check_at(self, wanted: WantedCases, random_seed: int | None) -> None:
+        """Check the laws at sizes that the implementation names: readings on zeros, and agreement on
+        numbers. Laws about everyday inputs take turns on the numbers of cheap sizes.
+        """
+        trials = self.trials.values()
+        measuring = [trial for trial in trials if trial.law.measures and _POINTS in trial.cases]
+        others = [trial for trial in trials if trial.law.agreement or (wanted.cheap and "everyday" in trial.cases)]
+        random = Random(f"{random_seed} {self.operation} {wanted.text}")
+        for place, group in enumerate([*[others] * wanted.number, measuring]):
+            if reason := self._over():
+                for trial in group:
+                    trial.cut_short = reason
+                self.coverage.untried[wanted.text] = f"{reason}."
+            elif group is measuring:
+                self.subject.keeps_sizes = True
+                self._further(wanted.zeros, 0, [trial for trial in group if trial.open], quirk=True)
+                self.subject.keeps_sizes = False
+            elif group:
+                self._case(wanted.draw(random.randint(1, MAX_SEED), place), random.randint(1, MAX_SEED), group, False)
+            if group and not reason:
+                self.coverage.tried[wanted.text] = None
 
     def _draw(
         self,
@@ -420,8 +469,8 @@ class Examination:
             trial.seconds += time.perf_counter() - start
 
     def outcomes(self) -> Iterator[Outcome]:
-        """Yield the outcome of each law, in the order of the laws. The first one has what the
-        operation does not take, and the features that nobody declares.
+        """Yield the outcome of each law, in the order of the laws. The first one has what the calls
+        covered, what the operation does not take, and the features that nobody declares.
         """
         implementation, unwritten = self.implementation, self.evidence.unwritten or self.implementation.unavailable
         found = () if unwritten else (*self.seen_before, *not_taken(self.subject.tried))
@@ -433,7 +482,10 @@ class Examination:
             settled = self.settled.get(law.id) or self.trials[law.id].outcome(self.evidence)
             if fails and law.name == UNSUPPORTED and settled.status == "violated":
                 settled = replace(settled, status="not applicable", violation=None, reason=_REPAIR_FIRST)
-            yield settled if place else replace(settled, not_taken=found, undeclared_features=features)
+            coverage = self.coverage.coverage()
+            yield settled if place else replace(
+                settled, not_taken=found, undeclared_features=features, coverage=coverage
+            )
 
 
 def _fail(trials: Iterable[Trial], doing: str, error: Exception) -> None:

@@ -12,6 +12,7 @@ from properties.contract.operations import OPERATIONS
 from properties.contract.results import Call
 from properties.contract.tried_calls import NotTaken
 from properties.verifier.call_record import RecordedCall
+from properties.verifier.coverage import Coverage, total
 
 __all__ = [
     "VERSION",
@@ -226,6 +227,7 @@ class Outcome:
                    the declared arithmetic
     undrawn        the kinds of cases of agreement and of measurements that the implementation does
                    not take, each as "kind: sentence"
+    coverage       what the calls of all laws of an operation covered; None except for the first law
     known          whether the law also failed in the baseline, so that it does not count as a
                    failure
     not_taken      the calls of the operation that raised, if the adapter declares nothing about what
@@ -255,6 +257,7 @@ class Outcome:
     known: bool = False
     not_taken: tuple[NotTaken, ...] = ()
     undeclared_features: tuple[str, ...] = ()
+    coverage: Coverage | None = None
 
     @property
     def law_id(self) -> str:
@@ -263,7 +266,8 @@ class Outcome:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome as numbers, strings, lists and mappings, for JSON."""
-        fields = {name: _plain(value) for name, value in vars(self).items() if name not in ("violation", "not_taken")}
+        apart = ("violation", "not_taken", "coverage")
+        fields = {name: _plain(value) for name, value in vars(self).items() if name not in apart}
         fields["not_taken"] = [vars(one) | {"sentence": one.sentence} for one in self.not_taken]
         return fields | ({"violation": self.violation.to_dict()} if self.violation else {})
 
@@ -353,6 +357,12 @@ class Report:
                     found[name] = common[0], sum(outcome.looked_at for outcome in seen)
         return found
 
+    @property
+    def coverage(self) -> Coverage:
+        """What the calls of all laws covered."""
+        parts = [outcome.coverage for outcome in self.outcomes if outcome.coverage is not None]
+        return total(parts, self.settings.get("shapes", ()))
+
     def counts(self) -> dict[str, int]:
         """Return the number of outcomes of each status."""
         numbers = Counter(outcome.status for outcome in self.outcomes)
@@ -372,6 +382,7 @@ class Report:
             "narrowest": {
                 name: {"arithmetic": preset, "calls": calls} for name, (preset, calls) in self.narrowest().items()
             },
+            "coverage": self.coverage.to_dict(),
             "causes": [cause.to_dict() for cause in self.causes],
             "outcomes": [outcome.to_dict() for outcome in self.outcomes],
         }

@@ -56,6 +56,8 @@ def print_report(
     for name, (preset, calls) in report.narrowest().items():
         tightest = f": Tightest preset that fits: {preset} ({counted(calls, 'call')} checked)"
         console.print(Text.assemble((name, "bold"), tightest), highlight=False)
+    if covered := report.coverage.line:
+        console.print(f"Covered: {covered}", highlight=False, markup=False)
     if excluded := report.settings.get("exclude"):
         console.print(f"Laws left out: {'; '.join(excluded)}.", highlight=False, markup=False)
     console.print(verdict_of(report), style="bold green" if report.ok else "bold red", highlight=False)

@@ -127,6 +127,8 @@ def _run(report: dict[str, Any]) -> dict[str, Any]:
         command += ["--convention", "=".join(map(str, convention))]
     if settings.get("exclude"):
         command += ["--exclude", *settings["exclude"]]
+    for shape in settings.get("shapes", ()):
+        command += ["--shape", shape]
     if settings.get("only"):
         command += ["--only", *settings["only"]]
     if settings.get("time_limit"):
@@ -134,6 +136,8 @@ def _run(report: dict[str, Any]) -> dict[str, Any]:
     if settings.get("timeout", _DEFAULT_TIMEOUT) != _DEFAULT_TIMEOUT:
         command += ["--timeout", f"{settings['timeout']:g}"]
     facts = {"test inputs for each operation": settings["max_examples"], "seed": settings["seed"]}
+    if covered := report.get("coverage", {}).get("line"):
+        facts["covered"] = covered
     if "timeout" in settings:
         facts["timeout for a call"] = f"{settings['timeout']:g} s"
     return {
