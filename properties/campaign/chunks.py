@@ -53,7 +53,9 @@ def plan(
         for row in rows:
             yield Chunk(*row, seed, cases)
         for implementation, operation in climbs:
-            usual_domains = [name for name in DOMAINS[operation] if name not in QUIRKS]
+            usual_domains = [
+                name for name, domain in DOMAINS[operation].items() if name not in QUIRKS and not domain.points
+            ]
             if usual_domains:
                 yield Chunk(implementation, operation, seed, steps, "climb", usual_domains[seed % len(usual_domains)])
 

@@ -25,7 +25,7 @@ __all__ = ["LAYOUTS", "Implementation", "implementation_of"]
 _DIFFERENCES = [(name, *name.split("_minus_")) for name in SIZES if "_minus_" in name]
 _NO_SIZES = (*(name for name in SIZES if "_minus_" in name), "start_pos", "scale")
 
-LAYOUTS = ("transposed", "heads-inside", "strided", "offset", "reversed", "read-only")
+LAYOUTS = ("transposed", "heads-inside", "strided", "offset", "reversed", "read-only", "expanded", "packed")
 """The memory layouts of an argument, next to contiguous and writable arrays.
 
 transposed     its last two axes are exchanged in memory
@@ -34,6 +34,9 @@ strided        every second row of a buffer
 offset         a buffer that begins one element late
 reversed       its rows from last to first, by a negative stride
 read-only      memory that may not be written
+expanded       an axis along which the entries repeat has a stride of 0
+packed         arrays of one shape share a buffer, row beside row, as the columns of a product that
+               makes q, k and v at once
 """
 
 _DTYPES = {"binary64": "float64", "binary32": "float32", "binary16": "float16", "bfloat16": "bfloat16"}
