@@ -353,11 +353,15 @@ class Caller:
         return ""
 
     def given(self, operation: Operation, arguments: tuple[Any, ...], layout: str = "contiguous") -> list[Any]:
-        """Return the arguments of a call as new arrays of the implementation's kind."""
-        return [
-            self._given(operation, parameter, argument, layout)
+        """Return the arguments of a call as new arrays of the implementation's kind. In the layouts
+        "aliased" and "packed", arrays share memory.
+        """
+        shared = layout in ("aliased", "packed")
+        given = [
+            self._given(operation, parameter, argument, "contiguous" if shared else layout)
             for parameter, argument in zip(operation.parameters, arguments, strict=False)
         ]
+        return conversion.gathered(given, arguments, layout) if shared else given
 
     def _given(self, operation: Operation, parameter: str, x: Any, layout: str) -> Any:
         if x is None or not isinstance(x, np.ndarray):

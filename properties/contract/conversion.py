@@ -2,7 +2,8 @@
 back to float64.
 """
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
 
@@ -17,12 +18,14 @@ from properties.contract.wording import said
 __all__ = [
     "ReturnedError",
     "UngivenError",
+    "gathered",
     "given",
     "layout_in_words",
     "layouts",
     "number",
     "overlaps",
     "received",
+    "repeated_axes",
     "type_of",
     "values",
 ]
@@ -94,6 +97,18 @@ def _frozen(x: Any) -> Any:
     return x
 
 
+def repeated_axes(x: Any) -> tuple[int, ...]:
+    """Return the axes, without the last one, along which all entries of an array are equal."""
+    several = [axis for axis in range(x.ndim - 1) if x.shape[axis] > 1 and 0 not in x.shape]
+    return tuple(axis for axis in several if (x == x[(slice(None),) * axis + (slice(1),)]).all())
+
+
+def _strides(x: Any, strides: Sequence[int]) -> list[int]:
+    """Return the strides of an array, but 0 along its repeated axes."""
+    repeated = repeated_axes(x)
+    return [0 if axis in repeated else stride for axis, stride in enumerate(strides)]
+
+
 _NUMPY_LAYOUTS: dict[str, Callable[[Any], Any]] = {
     "transposed": lambda x: np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2),
     "heads-inside": lambda x: np.ascontiguousarray(x.swapaxes(-3, -2)).swapaxes(-3, -2),
@@ -101,6 +116,7 @@ _NUMPY_LAYOUTS: dict[str, Callable[[Any], Any]] = {
     "offset": _late,
     "reversed": lambda x: np.ascontiguousarray(x[..., ::-1, :])[..., ::-1, :],
     "read-only": _frozen,
+    "expanded": lambda x: np.lib.stride_tricks.as_strided(x, x.shape, _strides(x, x.strides)),
 }
 
 _TORCH_LAYOUTS: dict[str, Callable[[Any], Any]] = {
@@ -108,7 +124,37 @@ _TORCH_LAYOUTS: dict[str, Callable[[Any], Any]] = {
     "heads-inside": lambda x: x.transpose(-3, -2).contiguous().transpose(-3, -2),
     "strided": lambda x: x.repeat_interleave(2, dim=-2)[..., ::2, :],
     "offset": lambda x: x.new_zeros(x.numel() + 1)[1:].view(x.shape).copy_(x),
+    "expanded": lambda x: x.as_strided(x.shape, _strides(x, x.stride())),
 }
+
+
+def gathered(given: Sequence[Any], arguments: Sequence[Any], layout: str) -> list[Any]:
+    """Return the arrays of a call in memory that they share. Other values stay as they are.
+
+    "aliased": arrays with equal numbers are one object, as in attention(x, x, x). "packed": arrays
+    of one shape and one type are views of one buffer. `arguments` are the numbers of the arrays.
+    """
+    groups: dict[Any, list[int]] = {}
+    for place, argument in enumerate(arguments):
+        if isinstance(argument, np.ndarray) and argument.ndim > 1:
+            kind = argument.dtype, type_of(given[place]), argument.shape
+            groups.setdefault((kind, argument.tobytes() if layout == "aliased" else b""), []).append(place)
+    shared = list(given)
+    for places in groups.values():
+        arrays = [given[place] for place in places]
+        views = [arrays[0]] * len(arrays) if layout == "aliased" else _packed(arrays)
+        for place, view in zip(places, views, strict=True):
+            shared[place] = view
+    return shared
+
+
+def _packed(arrays: list[Any]) -> list[Any]:
+    """Return equal arrays whose rows lie beside each other in one buffer; only NumPy and torch can."""
+    library = type(arrays[0]).__module__.split(".")[0]
+    if len(arrays) < 2 or library not in ("numpy", "torch"):
+        return arrays
+    buffer = sys.modules[library].stack(arrays, -2)
+    return [buffer[..., place, :] for place in range(len(arrays))]
 
 
 def layouts(implementation: Implementation, x: Any = None) -> tuple[str, ...]:
@@ -116,12 +162,17 @@ def layouts(implementation: Implementation, x: Any = None) -> tuple[str, ...]:
     implementation.
 
     These are the layouts that the adapter declares. Without a declaration, these are all layouts. A
-    layout that the kind of arrays does not have is left out.
+    layout that the kind of arrays, or the array, does not have is left out; "packed" is a layout of
+    several arrays.
     """
     declared = LAYOUTS if implementation.layouts is None else implementation.layouts
-    has_one_head = x is not None and (x.ndim < 3 or x.shape[-3] == 1)
+    without = {"packed"}
+    if x is not None and (x.ndim < 3 or x.shape[-3] == 1):
+        without.add("heads-inside")
+    if x is not None and not repeated_axes(x):
+        without.add("expanded")
     possible = (layout for layout in declared if implementation.arrays != "torch" or layout in _TORCH_LAYOUTS)
-    return tuple(layout for layout in possible if not (has_one_head and layout == "heads-inside"))
+    return tuple(layout for layout in possible if layout not in without)
 
 
 def layout_in_words(layout: str) -> str:

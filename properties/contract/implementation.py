@@ -34,7 +34,7 @@ _COMBINED = [
 """Numbers that follow from two sizes: the name, the names of both sizes, and the function of them."""
 _NO_SIZES = (*(name for name, *_ in _COMBINED), "start_pos", "rotary_dim", "scale")
 
-LAYOUTS = ("transposed", "heads-inside", "strided", "offset", "reversed", "read-only")
+LAYOUTS = ("transposed", "heads-inside", "strided", "offset", "reversed", "read-only", "expanded", "packed")
 """The memory layouts of an argument, next to contiguous and writable arrays.
 
 transposed     its last two axes are exchanged in memory
@@ -43,6 +43,9 @@ strided        every second row of a buffer
 offset         a buffer that begins one element late
 reversed       its rows from last to first, by a negative stride
 read-only      memory that may not be written
+expanded       an axis along which the entries repeat has a stride of 0
+packed         arrays of one shape share a buffer, row beside row, as the columns of a product that
+               makes q, k and v at once
 """
 
 USUAL_REFUSALS = (ValueError, TypeError, NotImplementedError)

@@ -170,6 +170,7 @@ class IsolatedKernel:
                 "names": list(options),
                 "arguments": wire.listed(positional, chunks),
                 "options": wire.listed(list(options.values()), chunks),
+                "memory": wire.places_in_memory([*positional, *options.values()]),
             }
             for operation, positional, options in calls
         ]

@@ -107,17 +107,19 @@ class Server:
         """Make one call. Return what it returned or raised, its arguments, and the contents of the
         arguments before the call.
 
-        An array is placed in `memory` if the memory for its position has the right size.
+        An array is placed in `memory` if the memory for its position has the right size. Arrays that
+        share memory there share it here, and one array that is passed twice is one array here.
         """
-        places = [*asked["arguments"], *asked["options"]]
-        arguments = [
-            _laid(value, description, memory, place)
-            for place, (value, description) in enumerate(zip((*values[0], *values[1]), places, strict=True))
-        ]
+        described = zip(
+            (*values[0], *values[1]), (*asked["arguments"], *asked["options"]), asked["memory"], strict=True
+        )
+        same: dict[Any, Any] = {}
+        arguments = [_laid(value, description, where, memory, same) for value, description, where in described]
         before = [value.copy() if isinstance(value, np.ndarray) else value for value in arguments]
         number = len(asked["arguments"])
         try:
-            function_arguments = [self.handed(value) for value in arguments]
+            handed = {id(value): self.handed(value) for value in arguments}
+            function_arguments = [handed[id(value)] for value in arguments]
             positional = function_arguments[:number]
             options = dict(zip(asked["names"], function_arguments[number:], strict=True))
             returned = self.functions[asked["function"]](*positional, **options)
@@ -208,23 +210,22 @@ def _end_with(pipe: int) -> None:
     os._exit(0)
 
 
-def _laid(value: Any, description: Any, kept: dict[int, Any], place: int) -> Any:
-    """Return an array in the given memory layout. It lies in the memory that is kept for its
-    position in the call. Return any other value unchanged.
+def _laid(value: Any, description: Any, where: Any, kept: dict[int, Any], same: dict[Any, Any]) -> Any:
+    """Return an array in the given memory layout. `where` says which of the kept buffers it lies in,
+    where in it, and how long the buffer is. The arrays of the call so far are in `same`. Return any
+    other value unchanged.
     """
     if not isinstance(value, np.ndarray):
         return value
-    spans = [stride * (length - 1) for stride, length in zip(description["strides"], value.shape, strict=True)]
-    first, shift = -sum(span for span in spans if span < 0), int(description["late"])
     if value.size:
-        size = sum(map(abs, spans)) + 1 + shift
-        if place not in kept or (kept[place].dtype, kept[place].size) != (value.dtype, size):
-            kept[place] = np.empty(size, value.dtype)
+        buffer, start, size = where
+        if buffer not in kept or (kept[buffer].dtype, kept[buffer].size) != (value.dtype, size):
+            kept[buffer] = np.empty(size, value.dtype)
         placed = np.lib.stride_tricks.as_strided(
-            kept[place][first + shift :], value.shape, [stride * value.itemsize for stride in description["strides"]]
+            kept[buffer][start:], value.shape, [stride * value.itemsize for stride in description["strides"]]
         )
         placed[...] = value
-        value = placed
+        value = same.setdefault((buffer, start, placed.shape, placed.strides), placed)
     if not description["writeable"]:
         value.flags.writeable = False
     return value

@@ -6,12 +6,12 @@ module. The untrusted process gets it as text, so it imports only NumPy and the 
 
 import json
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["START", "NonsenseError", "header_of", "listed", "message", "sizes", "unlisted"]
+__all__ = ["START", "NonsenseError", "header_of", "listed", "message", "places_in_memory", "sizes", "unlisted"]
 
 START = struct.Struct("<16sIQ")
 """The start of a message: the token, which an answer repeats from its question, and the numbers of bytes of the
@@ -67,12 +67,10 @@ def listed(value: Any, chunks: list[bytes]) -> Any:
             raise TypeError(f"an array of {value.dtype}")
         chunks.append(value.tobytes())
         strides = [stride // value.itemsize for stride in value.strides]
-        shifted = value.base is not None and value.flags.c_contiguous
         return {
             "dtype": value.dtype.name,
             "shape": value.shape,
             "strides": strides,
-            "late": shifted,
             "writeable": bool(value.flags.writeable),
         }
     if isinstance(value, tuple | list):
@@ -80,6 +78,33 @@ def listed(value: Any, chunks: list[bytes]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise TypeError(f"a value of type {type(value).__name__}")
+
+
+def places_in_memory(values: Sequence[Any]) -> list[tuple[int, int, int]]:
+    """Return where the array of each value lies: the first value in the same buffer, the place of
+    the array's first element in the buffer, and the number of elements of the buffer that are used.
+    """
+    buffers = [_buffer(value) if isinstance(value, np.ndarray) else value for value in values]
+    first = [next(place for place, other in enumerate(buffers) if other is buffer) for buffer in buffers]
+    starts, ends = [0] * len(values), [0] * len(values)
+    for place, (value, buffer) in enumerate(zip(values, buffers, strict=True)):
+        if isinstance(value, np.ndarray) and value.size:
+            starts[place] = (_address(value) - _address(buffer)) // value.itemsize
+            spans = [stride * (length - 1) for stride, length in zip(value.strides, value.shape, strict=True)]
+            end = starts[place] + sum(span for span in spans if span > 0) // value.itemsize + 1
+            ends[first[place]] = max(ends[first[place]], end)
+    return [(one, start, ends[one]) for one, start in zip(first, starts, strict=True)]
+
+
+def _buffer(array: Any) -> Any:
+    """Return the array of which an array is a view, or the array itself."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 def unlisted(described: Any, data: memoryview) -> Any:

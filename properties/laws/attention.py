@@ -303,7 +303,7 @@ def a_single_visible_key_has_weight_1_however_low_its_score(subject: Subject, *c
     return True
 
 
-@law(SDPA, GQA, domains=("dead rows",), exact="for 0 and NaN")
+@law(SDPA, GQA, domains=("dead rows", "special masks"), exact="for 0 and NaN")
 def a_fully_masked_row_follows_its_convention(subject: Subject, q: Any, k: Any, v: Any, mask: Any) -> None:
     """For every mask with fully masked rows: their outputs are 0, NaN, or the mean of all values,
     by the convention `dead_rows`.

@@ -181,7 +181,12 @@ def _undefined_for_masked_tokens(implementation: Implementation) -> str:
     return "Its gradients of weights are not defined for fully masked tokens." if undefined else ""
 
 
-@law(VJP, SOFTMAX, domains=("dead rows",), exact="for the gradient of the fully masked row itself")
+@law(
+    VJP,
+    SOFTMAX,
+    domains=("dead rows", "special masks"),
+    exact="for the gradient of the fully masked row itself",
+)
 @law(
     HEADS,
     domains=("dead rows",),

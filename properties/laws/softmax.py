@@ -50,7 +50,7 @@ def a_single_visible_entry_has_weight_1(subject: Subject, scores: Any, mask: Any
     subject.close(subject(scores, only), only.astype(float))
 
 
-@law(SOFTMAX, domains=("dead rows",), exact="for 0 and NaN")
+@law(SOFTMAX, domains=("dead rows", "special masks"), exact="for 0 and NaN")
 def a_fully_masked_row_of_weights_follows_its_convention(subject: Subject, scores: Any, mask: Any) -> None:
     """For every mask with a fully masked row: the weights of this row are 0, NaN, or all equal, by
     the convention `dead_rows`.

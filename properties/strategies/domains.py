@@ -4,10 +4,11 @@ from typing import Any
 
 from properties.contract.features import KINDS
 from properties.contract.operations import OPERATIONS
-from properties.strategies import adjustments, drawn_masks, model_points, operating_points, point_numbers
+from properties.strategies import adjustments, drawn_masks, model_points, operating_points, point_numbers, special_values
 from properties.strategies.domain import EVEN, LONG, ODD, OF_MODELS, SHORT, TILES, WIDTHS, Domain
 from properties.strategies.dominating import LONG as FARTHEST
 from properties.strategies.dominating import MANY
+from properties.strategies.memory import MEMORY
 
 __all__ = ["DOMAINS", "ODDITIES", "QUIRKS", "ROTATIONS", "usual"]
 
@@ -23,6 +24,7 @@ QUIRKS = (
     *("dead rows", "odd widths", "no rows", "no columns", "width zero"),
     *("no queries", "without keys", "more queries than keys", "below finite fills"),
     *("operating points", "operating widths", "operating options", "operating terms", "operating heads"),
+    *("special masks", "shared memory"),
 )
 """The domains (input families) in which a convention decides the result, in which budgets (error
 limits) accept any value, or whose arrays are zeros. Separate laws test them. The law of agreement
@@ -389,6 +391,20 @@ for _names, _numbers, _borders in (
     _domain("operating numbers", _ORDINARY, *_names, points=_numbers, adjust=point_numbers.ordinary)
     if _borders:
         _domain("operating borders", _BORDERS, *_names, points=_borders, adjust=point_numbers.borders)
+
+_SPECIAL = "Scores and values from small to large, and pairs of special values of two features."
+_domain("special values", _SPECIAL, *_FEATURED, points=(*special_values.MAGNITUDES, *special_values.PAIRS))
+_domain("special values", _SPECIAL, *_ATTENTION, *_GROUPED, *_SOFTMAX, points=special_values.WITHOUT_OPTIONS)
+_domain("special values", "Scores and values from small to large.", *_CAUSAL, points=special_values.MAGNITUDES)
+_domain(
+    "special masks", "Fully masked rows with special sizes and scores.", *_ATTENTION[:2], *_GROUPED, *_SOFTMAX,
+    points=special_values.MASKED,
+)  # fmt: skip
+_domain(
+    "shared memory", "Fixed sizes at which arrays have one shape.",
+    *_EVERY, *_FEATURED, *_SOFTMAX, *_HEADS, *_ROTARY[:4],
+    *("merge_attention", "combine_masks", "add_positional_encoding", "rotate_half"), points=MEMORY,
+)  # fmt: skip
 
 
 def usual(operation: str, *more: str) -> tuple[str, ...]:

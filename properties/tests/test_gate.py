@@ -241,14 +241,69 @@ def test_arrays_cross_the_pipe_in_every_layout(layout):
     of the call before if it fits.
     """
     x = np.arange(np.prod(layout), dtype=np.float32).reshape(layout)
-    for y in (x, x.swapaxes(-1, -2), x[..., ::-1, :], np.repeat(x, 2, axis=-2)[..., ::2, :]):
+    expanded = np.broadcast_to(x[..., :1, :], x.shape)
+    for y in (x, x.swapaxes(-1, -2), x[..., ::-1, :], np.repeat(x, 2, axis=-2)[..., ::2, :], expanded):
         kept = {}
-        chunks = []
-        told = json.loads(json.dumps(wire.listed(y, chunks)))
-        first, again = (server._laid(wire.unlisted(told, memoryview(b"".join(chunks))), told, kept, 0) for _ in "ab")
+        first, again = (*laid([y], kept), *laid([y], kept))
         assert np.shares_memory(first, again) or not y.size
         assert again.tobytes() == y.tobytes()
         assert again.strides == y.strides or not y.size
+
+
+def laid(values, kept):
+    """Arrays as the child lays them out."""
+    chunks = []
+    told = json.loads(json.dumps(wire.listed(values, chunks)))
+    received = wire.unlisted(told, memoryview(b"".join(chunks)))
+    same = {}
+    return [
+        server._laid(value, description, where, kept, same)
+        for value, description, where in zip(received, told, wire.places_in_memory(values), strict=True)
+    ]
+
+
+def test_arrays_that_share_memory_share_it_on_the_other_side_of_the_pipe():
+    buffer = np.arange(24.0).reshape(3, 2, 4)
+    k, v, alone = buffer[:, 0], buffer[:, 1], np.arange(3.0)
+    first, second, third, same = laid([k, v, alone, k], {})
+    assert first is same
+    assert np.may_share_memory(first, second)
+    assert second.__array_interface__["data"][0] - first.__array_interface__["data"][0] == 4 * first.itemsize
+    assert [x.tolist() for x in (first, second, third)] == [k.tolist(), v.tolist(), alone.tolist()]
+    assert not np.shares_memory(first, third)
+
+
+MISREADS = """
+import numpy as np
+
+def scaled_dot_product_attention(q, k, v, mask=None):
+    scores = q @ k.swapaxes(-1, -2) / max(q.shape[-1], 1) ** 0.5
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf)
+    top = scores.max(-1, keepdims=True, initial=-np.inf)
+    e = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
+    total = e.sum(-1, keepdims=True)
+    out = e / np.where(total == 0, 1, total) @ v
+    return out * 2 if WHERE else out
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("q is k and k is v", "with q, k and v as one array"),
+        ("k.size and k.ndim > 2 and k.strides[-3] == 0", "with k expanded along axis"),
+    ],
+)
+def test_the_gate_hands_over_one_array_twice_and_expanded_arrays(tmp_path, where, words):
+    file = tmp_path / "kernel.py"
+    file.write_text(MISREADS.replace("WHERE", where))
+    (violation,) = [
+        outcome.violation
+        for outcome in gate(file, quick=True, seed=0).report.outcomes
+        if outcome.law == "arguments that share memory are read as copies"
+    ]
+    assert words in violation.summary
 
 
 # -- The verdict -------------------------------------------------------------------------------------
