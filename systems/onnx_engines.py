@@ -159,7 +159,7 @@ def implementation(name: str, run: Run, arithmetic: str, why: str, *features: st
         batch_ranks=(2,),
         supports=[
             "no log-sum-exp",
-            {"n_k": lambda n: n > 0, "batch": lambda n: n > 0, "scale": lambda scale: scale > 0},
+            dict.fromkeys(("n_k", "head_dim", "batch"), lambda n: n > 0) | {"scale": lambda scale: scale > 0},
         ],
         features=features,
         refuses=(Exception,),

@@ -35,6 +35,13 @@ _PROGRAMS: tuple[tuple[tuple[str, ...], dict[str, int], str], ...] = (
         {"window": 3, "capacity": 6},
         "append 5; attend 2; append 3; attend 2; append 4; attend 1",
     ),
+    (("capacity",), {"capacity": 6}, "append 4; append 3 refused; append 2; attend 2; append 1 refused"),
+    (("window", "capacity", "ring"), {"window": 3, "capacity": 6}, "append 6; append 3; attend 4 refused; attend 3"),
+    (
+        ("window", "capacity", "ring", "rollback"),
+        {"window": 3, "capacity": 6},
+        "append 6; append 3; rollback 2; attend 2 refused; append 2; attend 2",
+    ),
 )
 """Programs, each with the features of caches that it needs, and its window and capacity."""
 

@@ -9,8 +9,8 @@ dS[i, j] = W[i, j]·(g_i·v_j − δ_i) with δ_i = Σ_l W[i, l]·g_i·v_l. Then
 
 In (1) and (2) g and v are 0 except in one channel, or in a few neighbours, so a channel that
 reaches no gradient shows. There v sums to 0 over the keys, so δ = 0 without masks; one more call of
-each has a v with another sum. Rows of k, q and g are one-hot times whole numbers, which all formats
-store.
+each has a v with another sum. In the last call q and k are not 0, so the scores of a row differ.
+Rows of k, q and g are one-hot times whole numbers, which all formats store.
 """
 
 from collections.abc import Callable
@@ -63,6 +63,7 @@ def gradients(probe: Probe, shape: Shape) -> tuple[Entries, ...]:
         Entries("dv", of_k, probe.results(shape, q=q, k=k, grad_out=grad_out)["dv"]),
         Entries("dq", of_q, read("dq", counts, every, k=k)),
         Entries("dk", of_k, read("dk", counts, every, q=q)),
+        Entries("dq", of_q, read("dq", counts, every, q=q, k=k)),
         *(
             Entries(f"d{name}", axes[-shape.arguments[name].ndim :], read(f"d{name}", counts, every))
             for name, axes in of_options.items()

@@ -7,11 +7,14 @@ derivative are, with equal weights W[i, j] of the visible keys,
     dq or dk:   dout[i] = Σ_j W[i, j]·(dS[i, j] − Σ_l W[i, l]·dS[i, l])·v_j                  (1)
     dv:         dout[i] = Σ_j W[i, j]·dv_j                                                   (2)
 
-where dS is scale·dq kᵀ or scale·q dkᵀ. With q = 0 and k = 0 the tangents of both add nothing to (2):
-their product is of second order.
+where dS is scale·dq kᵀ or scale·q dkᵀ. With q = 0 and k = 0 the tangents of both add nothing to (2),
+whatever v is: their product is of second order. The one-hot rows of wv and wo begin at channel 1,
+so a transposed weight shows.
 """
 
 from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from properties.inspection.entries import Entries
 from properties.inspection.gradients import one_hot_rows
@@ -20,7 +23,7 @@ from properties.inspection.shapes import Shape
 
 __all__ = ["CALLS", "one_hot"]
 
-_TANGENTS = ("dq k v", "dk q v", "dv", "dq dk dv")
+_TANGENTS = ("dq k v", "dk q v", "dv", "dq dk v dv")
 _PROJECTIONS = ("x wv wo", "x wq wk wv wo")
 
 CALLS: Mapping[str, Sequence[str]] = {
@@ -43,7 +46,9 @@ def one_hot(probe: Probe, shape: Shape) -> tuple[Entries, ...]:
     """Measure the results of the calls in the table. Raises as `Probe.results`."""
     operation, found = probe.operation, []
     for call in CALLS[operation.name]:
-        arrays = {name: one_hot_rows(shape.zeros(operation, name)) for name in call.split()}
+        arrays = {
+            name: np.roll(one_hot_rows(shape.zeros(operation, name)), name in ("wv", "wo"), -1) for name in call.split()
+        }
         for name, reading in probe.results(shape, **arrays).items():
             own = [_NAMES.get(axis, "channel") for axis in operation.axes[name] if axis != "*"]
             axes = (*["batch"] * (reading.wrong.ndim - len(own)), *own)

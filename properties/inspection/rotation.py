@@ -53,17 +53,17 @@ def rotation(probe: Probe, shape: Shape) -> Rotation:
     coded = "grad_out" if "grad_out" in operation.parameters else "x"
     rows = shape.rows(operation, coded)
     factors = (np.arange(np.prod(rows)) % _MOST_FACTORS + 1.0).reshape(*rows, 1)
-    most = max(_MOST_CHANNELS, _MOST_NUMBERS // (factors.size * width))
+    most = max(_MOST_CHANNELS, _MOST_NUMBERS // max(factors.size * width, 1))
     channels = _spread(width, most)
     stacked = shape.changed(operation, batch=(len(channels), *shape.batch))
-    if probe.takes(stacked):
+    if width and probe.takes(stacked):
         x, every = stacked.zeros(operation, coded), np.arange(len(channels))
         x[every, ..., channels] = factors[..., 0]
         (out,) = probe.results(stacked, **{coded: x}).values()
         reading = out.changed(lambda array: np.moveaxis(array, 0, -2))
     else:
         channels = _spread(width, _MOST_CHANNELS)
-        one_hot = [factors * (np.arange(width) == channel) for channel in channels]
+        one_hot = [factors * (np.arange(width) == channel) for channel in channels] or [np.zeros((*rows, width))]
         readings = [out for x in one_hot for out in probe.results(shape, **{coded: x}).values()]
         reading = joined(readings, lambda parts: np.stack(parts, -2))
     measured, expected = (side / factors[..., None] for side in reading[:2])

@@ -24,6 +24,7 @@ __all__ = ["ScoreForm", "score_form", "sentences_of_scores"]
 _NEAR = 0.01  # of the scale: how near two coefficients are the same
 _MOST_CHANNELS = 24  # of wide heads, evenly spaced
 _WIDE = 64  # columns of v
+_FRACTION = 2.0**-12  # of one-hot rows in formats that have it: TF32 and 16-bit formats do not
 _MOST_PAIRS = 2  # of channels, each in a sentence
 
 _STEPS = ((0, 0), (1, 1), (-1, -1), (0, 1), (1, 0), (0, -1), (-1, 0), (1, -1), (-1, 1))
@@ -67,7 +68,8 @@ def score_form(probe: Probe, shape: Shape) -> ScoreForm:
     wider = square.changed(probe.operation, value_dim=min(number, _WIDE))
     square = wider if probe.takes(wider) else square
     rows = np.arange(int(np.prod(square.rows(probe.operation, "v")))).reshape(-1, number)
-    amplitude = 2.0 ** round(np.log2(width) / 4)
+    is_long = probe.caller.arithmetic.inputs.unit_roundoff < _FRACTION
+    amplitude = 2.0 ** round(np.log2(width) / 4) * (1 + _FRACTION * is_long)
     readings = []
     for order in orders:
         q, k = (_one_hot(probe, square, name, chosen, amplitude) for name, chosen in (("q", queries), ("k", order)))

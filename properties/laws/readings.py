@@ -17,6 +17,7 @@ from properties.inspection.curve_sentences import sentences_of_curve
 from properties.inspection.entries import Entries
 from properties.inspection.gradients import gradients
 from properties.inspection.head_numbers import sentences_of_head_numbers
+from properties.inspection.merging import merging, sentences_of_merging
 from properties.inspection.one_hot import CALLS, one_hot
 from properties.inspection.probe import Probe, Reading
 from properties.inspection.read_sentences import sentences_of_reads
@@ -150,6 +151,16 @@ def each_part_of_the_result_has_its_value(subject: Subject, *arguments: Any) -> 
     """
     probe, shape = _measuring(subject, arguments)
     _require_entries(subject, probe, one_hot(probe, shape), "entries")
+
+
+@law("merge_attention", measures=True, exempts=_few_shapes)
+def parts_have_the_weights_of_their_log_sum_exps(subject: Subject, *arguments: Any) -> None:
+    """For fixed log-sum-exps of two parts: the weight of each part is e^(its log-sum-exp − the merged
+    one), and 0 for a part without keys.
+    """
+    probe, shape = _measuring(subject, arguments)
+    found = merging(probe, shape)
+    _require_right(subject, probe, [found.weights, found.sums], sentences_of_merging(found), "weights")
 
 
 @law("hard_masked_softmax", measures=True, exempts=_few_shapes)

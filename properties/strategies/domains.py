@@ -369,6 +369,7 @@ _domain(
 )
 _domain("operating terms", "Small sizes, with each softcap and scale.", *_FORWARD, points=operating_points.TERMS)
 _domain("operating points", "Programs of fixed steps.", "decode", points=operating_points.CACHES)
+_domain("operating points", "Two parts of the keys.", "merge_attention", points=operating_points.MERGES)
 _domain("operating points", "Fixed sizes and masks.", *_SOFTMAX, points=operating_points.SOFTMAX)
 _domain("operating points", _POINTS, _ATTENTION[2], _FEATURED[2], points=operating_points.GRADIENTS)
 _domain("operating points", "Fixed numbers of tokens and heads.", *_HEADS, points=operating_points.TOKENS)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
+from oracles.conventions import odd_is_refused
 from properties.contract.features import FEATURES
 from properties.contract.implementation import Implementation
 from properties.contract.operation import Operation
@@ -22,6 +23,7 @@ __all__ = [
     "CACHES",
     "GRADIENTS",
     "HEADS",
+    "MERGES",
     "OPTIONS",
     "READS",
     "ROTATIONS",
@@ -44,18 +46,20 @@ class Point:
     sizes     the wanted sizes
     options   the arguments that are not numbers, from the sizes of the call. A mask with two axes
               becomes another one for each batch entry and head
+    is_exact  whether calls at other lengths or widths are no calls of the point
     """
 
     name: str
     sizes: Sizes
     options: Options = lambda sizes: {}
+    is_exact: bool = False
 
     def arguments(self, operation: Operation, implementation: Implementation) -> tuple[Any, ...] | None:
         """Return the arguments of the call, at the wanted sizes or the next that the implementation
         takes, but no shorter ones; None if the operation or the implementation takes no such call.
         """
         found = plain_call(operation, implementation, self.sizes, self.options, lambda shape, seed: np.zeros(shape))
-        if found is None or self._is_shorter(operation.sizes(found)) or _is_refused(operation, implementation, found):
+        if found is None or self._is_another(operation.sizes(found)) or _is_refused(operation, implementation, found):
             return None
         drawn = tuple(
             implementation.support.drawn(operation, _each_its_own(operation, found, value))
@@ -68,9 +72,14 @@ class Point:
         except OutsideError:
             return None
 
-    def _is_shorter(self, sizes: Sizes) -> bool:
-        """Whether the sizes of a call have a smaller length than the wanted one."""
-        return any(sizes.get(name, 0) < self.sizes[name] for name in _LENGTHS if name in self.sizes and name in sizes)
+    def _is_another(self, sizes: Sizes) -> bool:
+        """Whether the sizes of a call have a smaller length than the wanted one, or another length or
+        width if the point is exact.
+        """
+        common = self.sizes.keys() & sizes.keys()
+        if self.is_exact:
+            return any(sizes[name] != self.sizes[name] for name in common & (_LENGTHS | _WIDTHS))
+        return any(sizes[name] < self.sizes[name] for name in common & _LENGTHS)
 
 
 def calls_at(
@@ -110,9 +119,14 @@ def taken_at(
 
 def _is_refused(operation: Operation, implementation: Implementation, arguments: tuple[Any, ...]) -> bool:
     """Whether the implementation takes no such mask, or not together with causal, or no positions
-    of several sequences.
+    of several sequences, or whether its conventions refuse an odd width.
     """
     given, conventions = operation.named(arguments), implementation.resolved_conventions
+    width = operation.sizes(arguments).get("head_dim", 0)
+    if "odd_lane" in operation.conventions and odd_is_refused(width, conventions):
+        return True
+    if operation.name == "rotate_half" and width % 2:  # it has two halves
+        return True
     mask = given.get("mask")
     if mask is None:
         positions, own_axes = given.get("positions"), 1 + (given.get("sections") is not None)
@@ -122,7 +136,8 @@ def _is_refused(operation: Operation, implementation: Implementation, arguments:
     return together or bool(implementation.support.without(operation, kind, conventions.dead_rows_flow))
 
 
-_LENGTHS = ("n_q", "n_k", "seq_len")
+_LENGTHS = {"n_q", "n_k", "seq_len"}
+_WIDTHS = {"head_dim", "embed_dim"}
 
 _ANY = {"batch": 1, "num_heads": 2, "kv_heads": 1, "n_q": 2, "n_k": 2, "seq_len": 2, "head_dim": 16, "value_dim": 16}
 """Sizes that show which options a point has."""
@@ -137,10 +152,12 @@ def _identity(name: str, value: Any) -> Any:
 
 def _each_its_own(operation: Operation, arguments: tuple[Any, ...], mask: Any) -> Any:
     """A mask of two axes as another one for each batch entry and head, shifted by as many keys; a
-    mask of three axes as the same for all.
+    mask of three axes as the same for all; a mask of four axes as the same for all heads.
     """
     heads = (operation.sizes(arguments)["num_heads"],) if "num_heads" in operation.axes["mask"] else ()
     lead = (*operation.lead(arguments), *heads)
+    if mask.ndim > 3:
+        return np.resize(mask, (*lead[:-1], *[1] * bool(lead), *mask.shape[2:]))
     if mask.ndim > 2:
         return np.broadcast_to(mask[0], (*lead, *mask.shape[1:]))
     masks = [np.roll(mask, place, -1) for place in range(int(np.prod(lead, dtype=int)))]
@@ -151,6 +168,11 @@ def _pattern(sizes: Sizes) -> Any:
     """A mask in which each query sees some keys of every block, and the next query others."""
     query, key = np.arange(sizes["n_q"])[:, None], np.arange(sizes["n_k"])
     return (3 * query + key) % 4 < 2
+
+
+def _of_sequences(sizes: Sizes) -> Any:
+    """A mask for each batch entry, the same for its heads."""
+    return np.stack([np.roll(_pattern(sizes), place, -1) for place in range(sizes["batch"])])[:, None]
 
 
 def _of_tokens(sizes: Sizes) -> Any:
@@ -250,6 +272,8 @@ READS = (
     Point("mask and softcap", {**_NARROW, "n_q": 5, "n_k": 9}, lambda sizes: {"softcap": 2.0, "mask": _pattern(sizes)}),
     Point("a mask, causal", {**_NARROW, "n_q": 9, "n_k": 9}, lambda sizes: {"mask": _pattern(sizes), "causal": True}),
     Point("a bias of −∞", {**_NARROW, "n_q": 5, "n_k": 12}, lambda sizes: {"bias": _biases(sizes)}),
+    Point("a mask for each sequence", {**_NARROW, "n_q": 5, "n_k": 8}, lambda sizes: {"mask": _of_sequences(sizes)}),
+    Point("no channels", {**_NARROW, "n_q": 3, "n_k": 5, "head_dim": 0}, is_exact=True),
 )  # fmt: skip
 """Where laws ask which keys each query reads."""
 
@@ -285,6 +309,9 @@ TERMS = (
 )
 """Where laws ask how weights follow from scores, and where biases, sinks and masks go."""
 
+MERGES = (Point("two parts", {"batch": 2, "n_q": 20, "value_dim": 3}),)
+"""Where laws ask which weights two parts of the keys get."""
+
 CACHES = (Point("a program", {"n_q": 3, "n_k": 5}),)
 """Where laws ask what caches read. The instrument has its own programs."""
 
@@ -299,13 +326,17 @@ SOFTMAX = (
 )
 """Where laws ask what a softmax gives."""
 
-_WIDTHS: Sizes = {"batch": 2, "num_heads": 2, "head_dim": 3, "model_dim": 6}
+_FEW_TOKENS: Sizes = {"batch": 2, "num_heads": 2, "head_dim": 3, "model_dim": 6}
 
 TOKENS = (
-    Point("5 tokens", {**_WIDTHS, "seq_len": 5}),
-    Point("2 tokens", {**_WIDTHS, "seq_len": 2}),
+    Point("7 tokens", {**_FEW_TOKENS, "seq_len": 7}),
+    Point("2 tokens", {**_FEW_TOKENS, "seq_len": 2}),
     Point("4 tokens, 4 heads", {"num_heads": 4, "head_dim": 8, "model_dim": 12, "seq_len": 4}),
-    Point("a mask", {**_WIDTHS, "seq_len": 6, "head_dim": 8}, lambda sizes: {"mask": _of_tokens(sizes)}),
+    Point(
+        "a mask",
+        {**_FEW_TOKENS, "seq_len": 12, "head_dim": 8, "model_dim": 16},
+        lambda sizes: {"mask": _of_tokens(sizes)},
+    ),
 )
 """Where laws ask what multi-head attention adds up."""
 
@@ -325,6 +356,7 @@ GRADIENTS = (
     Point("causal, more queries", {**_FEW, "n_q": 8, "n_k": 5}, lambda sizes: {"causal": True}),
     Point("a scale", {**_FEW, "n_q": 5, "n_k": 6}, lambda sizes: {"scale": 0.25}),
     Point("a window, an offset", {**_FEW, "n_q": 4, "n_k": 12}, lambda sizes: {"window": (3, 1), "offset": 5}),
+    Point("a softcap", {**_FEW, "n_q": 20, "n_k": 6}, lambda sizes: {"softcap": 2.0}),
     Point("a sink", {**_FEW, "n_q": 5, "n_k": 6}, lambda sizes: {"sink": np.zeros(sizes["num_heads"])}),
     Point("a bias of −∞", {**_FEW, "n_q": 5, "n_k": 6}, lambda sizes: {"bias": _biases(sizes)}),
     Point("a bias for all queries", {**_FEW, "n_q": 5, "n_k": 6}, lambda sizes: {"bias": np.zeros((1, sizes["n_k"]))}),
@@ -367,6 +399,12 @@ def _tables(sizes: Sizes) -> Mapping[str, Any]:
     return {"cos": numbers(shape, 1), "sin": numbers(shape, 2)}
 
 
+def _other_tables(sizes: Sizes) -> Mapping[str, Any]:
+    """The sines of `_tables` as cosines, and its cosines as sines."""
+    tables = _tables(sizes)
+    return {"cos": tables["sin"], "sin": tables["cos"]}
+
+
 ROTATIONS = (
     Point("1 row", _rows(2, 1, 1, 8, 7)),
     Point("150 rows", _rows(2, 1, 150, 4)),
@@ -390,6 +428,11 @@ ROTATIONS = (
     Point("frequencies", _rows(2, 2, 5, 8, 2), lambda sizes: {"inv_freq": _frequencies(sizes)}),
     Point("an attention factor", _rows(2, 2, 5, 8, 2), lambda sizes: {"attention_factor": 1.25}),
     Point("sections", _rows(2, 2, 10, 16), _sections),
+    Point("the row after 1 row", _rows(2, 1, 1, 8, 8)),
+    Point("other tables", _rows(2, 1, 5, 8), _other_tables),
+    Point("an odd width", _rows(2, 2, 5, 7, 500), is_exact=True),
+    Point("no channels", _rows(2, 1, 3, 0), is_exact=True),
+    Point("no rows", _rows(2, 1, 0, 8), is_exact=True),
 )
 """Where laws ask how rows are rotated."""
 
@@ -400,5 +443,8 @@ TABLES = (
     Point("far positions", {"seq_len": 3, "head_dim": 16, "embed_dim": 16, "start_pos": 65536, "n_q": 64, "n_k": 64}),
     Point("many rows", {"n_q": 300, "n_k": 260, "head_dim": 128, "num_heads": 1}),
     Point("an offset", {"n_q": 3, "n_k": 9, "num_heads": 4}, lambda sizes: {"offset": 6}),
+    Point("the rows after 5 rows", {"seq_len": 5, "head_dim": 8, "embed_dim": 8, "start_pos": 5, "n_q": 3, "n_k": 9}),
+    Point("an odd width", {"seq_len": 3, "head_dim": 7, "start_pos": 2}, is_exact=True),
+    Point("no channels", {"seq_len": 3, "head_dim": 0, "start_pos": 2}, is_exact=True),
 )
 """Where laws ask what the entries of tables and masks are that follow from sizes alone."""

@@ -5,7 +5,9 @@ inputs.
 import numpy as np
 import pytest
 
+from oracles import Conventions
 from properties import Implementation
+from properties.bugs import CATALOGUE
 from properties.bugs.reference import REFERENCE
 from properties.contract.features import FEATURES
 from properties.contract.operations import OPERATIONS
@@ -94,6 +96,50 @@ def test_a_reading_is_quick_and_passes_on_the_reference(law):
 def test_an_implementation_of_few_shapes_is_exempt():
     found = outcomes(SDPA, REFERENCE[SDPA], supports="at most 4 shapes")
     assert {outcome.reason for outcome in found.values()} == {"It takes at most 4 shapes, which other laws need."}
+
+
+@pytest.mark.parametrize(
+    ("bug", "sentence"),
+    [
+        ("merge-in-base-two", "Parts with the log-sum-exps 3 and 0 get the weights 0.8889 and 0.1111, should get"),
+        ("merge-lost-with-an-empty-part", "Parts with the log-sum-exps 0 and -inf get the weights 0 and 0, should get"),
+    ],
+)
+def test_merging_says_which_weights_two_parts_get(bug, sentence):
+    found = outcomes("merge_attention", CATALOGUE[bug].mutants["merge_attention"]())
+    violation = found["parts have the weights of their log sum exps"].violation
+    assert violation.summary.startswith(sentence)
+
+
+def test_a_wrong_merged_log_sum_exp_is_told():
+    def merge(*arguments):
+        out, lse = REFERENCE["merge_attention"](*arguments)
+        return out, lse + 1
+
+    violation = outcomes("merge_attention", merge)["parts have the weights of their log sum exps"].violation
+    assert violation.summary == "The merged log-sum-exp of 0 and 0 is 1.693, should be 0.6931."
+
+
+@pytest.mark.parametrize(
+    ("conventions", "is_read"),
+    [
+        ({}, True),
+        ({"odd_lane": "passthrough"}, True),
+        ({"odd_lane": "reject"}, False),
+        ({"rope_pairing": "half"}, False),
+    ],
+)
+def test_odd_widths_are_read_where_the_conventions_take_them(conventions, is_read):
+    implementation = Implementation("mine", {"rope": REFERENCE["rope"]}, conventions=Conventions(**conventions))
+    cases = Cases(OPERATIONS["rope"], DOMAINS["rope"]["operating points"], implementation)
+    assert any(arguments[0].shape[-1] % 2 for arguments in cases.fixed) is is_read
+
+
+def test_a_size_of_0_is_read_only_where_it_is_taken():
+    implementation = Implementation("mine", {"rope": REFERENCE["rope"]}, supports="positive sizes")
+    cases = Cases(OPERATIONS["rope"], DOMAINS["rope"]["operating points"], implementation)
+    assert all(arguments[0].size for arguments in cases.fixed)
+    assert cases.left_out.endswith("no channels, no rows.")
 
 
 def test_errors_like_roundings_are_told_by_their_size():
