@@ -26,7 +26,8 @@ All these nodes together are off by Σ|x_j| over small keys, each term counted o
 it.
 
 A kernel's maximum moves from one large key to another at most K times. So large keys are rescaled
-by exponentials other than exp(0) = 1 at most K times. Small keys may be rescaled as often as there
+by exponentials other than exp(0) at most K times; every other rescaling multiplies them by the
+kernel's exp(0), which is 1 up to `Exponents.unmoved`. Small keys may be rescaled as often as there
 are rescalings.  (The products with these factors count in full: a kernel that keeps its output
 normalised rounds it each time.)  So the bound uses K + 1 in place of n. Two terms make up for the
 rest: five times the contribution of small keys, with all their exponents, and 8 times the sum of
@@ -276,11 +277,13 @@ def _costs(t: Terms, m: Array, lse: Array) -> _Costs:
 
 def _costs_of_few(t: Terms, usual: _Costs, a: Sums, centre: Bound, large: NDArray[np.int64]) -> _Costs:
     """Return the costs if K keys are large, in rows where they are below the usual costs. K + 1
-    takes the place of n, and at most K + 1 rescalings have an exponential.
+    takes the place of n, and at most K + 1 rescalings have an exponential other than exp(0).
     """
     once = (large + 1) * t.addition
     many = np.where(once < 1, once / (1 - once), np.inf) * (1 + 4 * t.addition) / 2
-    saved = [of.rescale - np.minimum(of.rescale, (large + 1) * of.rescaling) for of in (t.shared, t.separate)]
+    saved = [
+        of.rescale - np.minimum(of.rescale, (large + 1) * of.rescaling + of.unmoved) for of in (t.shared, t.separate)
+    ]
     exponents = usual.shared + usual.separate + t.rescaled + t.normalise + t.weights + t.product
     everything = np.exp(exponents) * (1 + t.sum.positive)
     small = 8 * everything * a.small.total

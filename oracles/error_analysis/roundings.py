@@ -40,6 +40,7 @@ from oracles.error_analysis.computation import (
     Sizes,
     computation,
     partial_roundings,
+    rescaling_exp,
     roundoff,
     scaled_inputs_are_narrow,
     slack,
@@ -65,12 +66,12 @@ def _slope(at: Computation) -> float:
     and the change of base (3, because |log D| ≤ |m| + |lse|).  Rescalings have arguments m_old −
     m_new of one sign, whose sum telescopes to m − s_j (2).
     """
-    return 6 * at.u + at.a.exp.per_unit
+    return 6 * at.u + max(at.a.exp.per_unit, rescaling_exp(at.a).per_unit)
 
 
-def _exponential(at: Computation) -> float:
-    """Return the exponent of an exponential's relative error."""
-    return at.a.exp.relative / (1 - at.a.exp.relative)
+def _exponential(relative: float) -> float:
+    """Return the exponent of an exponential's relative error: |log(1 ± ε)| ≤ ε/(1 − ε)."""
+    return relative / (1 - relative)
 
 
 def _lazily(at: Computation) -> float:
@@ -104,19 +105,28 @@ class Exponents:
     exp: float = rounding(
         "the exponential itself",
         "1",
-        lambda at: _exponential(at) + _lazily(at),
+        lambda at: _exponential(at.a.exp.relative) + _lazily(at),
         independent(lambda a: a.exp.relative),
-        loses=lambda a: max(a.exp.flush, step(a.elementwise, a)) * 2.0 ** slack(a),
+        loses=lambda a: max(a.exp.flush, rescaling_exp(a).flush, step(a.elementwise, a)) * 2.0 ** slack(a),
     )
     # N factors exp(m_old − m_new), each with one exponential and 3 roundings (`Terms.rescaled`).
     rescale: float = rounding(
         "all rescalings of an online softmax, or merges of split keys",
         "1",
-        lambda at: at.rescalings * _exponential(at),
-        independent(lambda a: a.exp.relative + 3 * _u(a)),
+        lambda at: at.rescalings * _exponential(rescaling_exp(at.a).relative),
+        independent(lambda a: rescaling_exp(a).relative + 3 * _u(a)),
     )
     rescaling: float = rounding(
-        "one rescaling, if few keys are large", "1", _exponential, Line("one of those of `rescale`")
+        "one rescaling, if few keys are large",
+        "1",
+        lambda at: _exponential(rescaling_exp(at.a).relative),
+        Line("one of those of `rescale`"),
+    )
+    unmoved: float = rounding(
+        "all rescalings by exp(0), if few keys are large",
+        "1",
+        lambda at: at.rescalings * _exponential(rescaling_exp(at.a).at_zero),
+        Line("some of those of `rescale`"),
     )
 
     def __add__(self, other: "Exponents") -> "Exponents":
@@ -131,9 +141,15 @@ class Exponents:
         return self.maximum * m + self.lse * lse + self.exp + self.rescale
 
 
-NOTHING = Exponents(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+NOTHING = Exponents(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
-PARTS = {"slope": ("slope", "maximum", "lse"), "exp": ("exp",), "rescale": ("rescale",), "rescaling": ("rescaling",)}
+PARTS = {
+    "slope": ("slope", "maximum", "lse"),
+    "exp": ("exp",),
+    "rescale": ("rescale",),
+    "rescaling": ("rescaling",),
+    "unmoved": ("unmoved",),
+}
 """Exponents that occur together: the argument of an exponential has the errors of all its parts."""
 
 
@@ -293,6 +309,7 @@ class Terms:
             "exp": "coarse exponential",
             "rescale": "coarse rescalings",
             "rescaling": "coarse rescaling of large keys",
+            "unmoved": "coarse rescaling by exp(0)",
         },
     )
     # A kernel of two passes may compute all exponentials twice.
@@ -306,6 +323,7 @@ class Terms:
             "exp": "coarse exponential",
             "rescale": "coarse rescalings",
             "rescaling": "coarse rescaling of large keys",
+            "unmoved": "coarse rescaling by exp(0)",
         },
     )
     # The backward pass computes a weight again, or reads the weight that went through all rescalings.
