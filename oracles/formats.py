@@ -100,12 +100,17 @@ class Angle:
     """Where a rotary or sinusoidal angle position × frequency is rounded.
 
     `frequency` is the unit roundoff of the computed frequencies. `product` is the unit roundoff of
-    position × frequency. `table` is the format of the stored sines and cosines.
+    position × frequency. `table` is the format of the stored sines and cosines.  `recurrent` says
+    whether a kernel multiplies the angle of a pair by base^(−2/d) to get the angle of the next pair.
+    `divisors` says whether a kernel divides by frequencies that are given, as periods, so that it
+    rounds a period and its reciprocal.
     """
 
     frequency: float
     product: float
     table: Format
+    recurrent: bool = False
+    divisors: bool = False
 
     def __post_init__(self) -> None:
         _validate(self)
@@ -404,6 +409,9 @@ _SUFFIXES: dict[str, Callable[[Arithmetic], dict[str, Any]]] = {
         "shared_weights": True,
         "delta": "output",
     },
+    "recurrent-angles": lambda a: {"angle": replace(a.angle, recurrent=True)},
+    "frequency-divisors": lambda a: {"angle": replace(a.angle, divisors=True)},
+    "fast-trig": lambda a: {"trig_absolute": max(2.0**-20.5, a.trig_absolute)},
 }
 """What a kernel does beside its variant, by suffixes of any preset's name. Several may follow each
 other, as in `bfloat16-stored-gradients-fast-exponential-flushing`.
@@ -417,6 +425,11 @@ flushing           Subnormal operands and results are replaced by 0 (CUDA's --us
 tensor-core-flash  One pass on tensor cores, with tiles of at least 32 keys: both sums take the same
                    exponentials, and δ is computed from the output (FlashAttention-2 and 3,
                    FlashInfer, Triton's tutorial).
+recurrent-angles   The angle of each pair is a product with the angle of the pair before (llama.cpp).
+frequency-divisors Given frequencies are divisors of the position (MLX's `freqs`).
+fast-trig          CUDA's sin.approx.f32 and cos.approx.f32, __sincosf, of angles that a kernel has
+                   reduced to [0, 2π]: an absolute error of at most 2^−20.5 (NVIDIA, PTX ISA,
+                   Floating Point Instructions: sin, cos).
 """
 
 PRESETS = (FLOAT64, FLOAT32, *FLOAT32_FAMILIES, TF32, *_variants(FLOAT16), *_variants(BFLOAT16))
