@@ -176,6 +176,11 @@ class Arithmetic:
     rescale_exp      accuracy of the exponential that rescales an online softmax or merges parts;
                      None for the accuracy of `exp`. A kernel computes few of these, so it often
                      takes a finer exponential for them
+    stored_differences  format in which a kernel stores logit − maximum before the exponential; None if
+                     it does not store it
+    stored_parts     format in which the output of each part of split keys is stored before the parts
+                     are merged; None if parts are not stored, or as finely as `elementwise`
+    bias             format in which a kernel reads a bias; None if it reads the bias as it is given
     """
 
     name: str
@@ -209,6 +214,9 @@ class Arithmetic:
     tanh: Elementary | None = None
     likely: float | None = None
     rescale_exp: Elementary | None = None
+    stored_differences: Format | None = None
+    stored_parts: Format | None = None
+    bias: Format | None = None
 
     def __post_init__(self) -> None:
         _validate(self)
@@ -409,6 +417,9 @@ _SUFFIXES: dict[str, Callable[[Arithmetic], dict[str, Any]]] = {
         "shared_weights": True,
         "delta": "output",
     },
+    "stored-differences": lambda a: {"stored_differences": a.output},
+    "stored-parts": lambda a: {"stored_parts": a.output},
+    "float16-bias": lambda _: {"bias": BINARY16},
     "recurrent-angles": lambda a: {"angle": replace(a.angle, recurrent=True)},
     "frequency-divisors": lambda a: {"angle": replace(a.angle, divisors=True)},
     "fast-trig": lambda a: {"trig_absolute": max(2.0**-20.5, a.trig_absolute)},
@@ -425,6 +436,11 @@ flushing           Subnormal operands and results are replaced by 0 (CUDA's --us
 tensor-core-flash  One pass on tensor cores, with tiles of at least 32 keys: both sums take the same
                    exponentials, and δ is computed from the output (FlashAttention-2 and 3,
                    FlashInfer, Triton's tutorial).
+stored-differences The difference of a logit and the maximum is stored in the output's format before
+                   its exponential (transformers' gpt_oss, eager).
+stored-parts       The outputs of parts of the keys are stored in the output's format before they are
+                   merged (vLLM's paged attention v2, MLX's decoding in two passes).
+float16-bias       A bias or mask of numbers is read in binary16 (llama.cpp).
 recurrent-angles   The angle of each pair is a product with the angle of the pair before (llama.cpp).
 frequency-divisors Given frequencies are divisors of the position (MLX's `freqs`).
 fast-trig          CUDA's sin.approx.f32 and cos.approx.f32, __sincosf, of angles that a kernel has

@@ -278,9 +278,11 @@ def moved_frequency(chosen: Frequencies, arithmetic: Arithmetic) -> tuple[Array,
     e·ln(base) moves by `EXPONENT`·u·x, which is a relative error of exp(−x). The exponential adds
     `EXPONENTIAL`·u. For e = 0 all is exact.  A kernel may round the base when it reads it: this
     moves ln(base) by u, and x by e·u.  A scale takes `SCALING` roundings unless it is a power of
-    two.  A kernel of recurrent angles multiplies p by r = base^(−e₁) i times for the pair i, where e
-    = i·e₁. r is off by `EXPONENT`·u·x₁ + `EXPONENTIAL`·u, so rⁱ is off by i times that, and by i
-    products: (`EXPONENT`·x + (`EXPONENTIAL` + 1)·i)·u.  All these are exponents, because (1 ± u)^±1 lies within exp(±u/(1 − u)) = exp(±γ₁).
+    two.  All these are exponents, because (1 ± u)^±1 lies within exp(±u/(1 − u)) = exp(±γ₁).
+
+    A kernel of recurrent angles multiplies p by r = base^(−e₁) i times for the pair i, where e =
+    i·e₁. r is off by `EXPONENT`·u·x₁ + `EXPONENTIAL`·u, so rⁱ is off by i times that, and by i
+    products: (`EXPONENT`·x + (`EXPONENTIAL` + 1)·i)·u.
 
     The bound is ∞ where the scale, the frequency or the base may overflow: the powers of an
     infinite base are 0, and 0·ln ∞ is NaN.

@@ -217,7 +217,9 @@ class Rows:
     def entry(self) -> Any:
         """The exponent κ of a normalised weight p̃_j, on top of τ_j."""
         t = self.terms
-        return live(t.anew.of_row(*self.sizes) + t.rescaled + t.normalise + t.saved_weights, self.dead)
+        of_difference = t.stored_differences * self.sizes[0]
+        weight = t.anew.of_row(*self.sizes) + of_difference + t.rescaled + t.normalise + t.saved_weights
+        return live(weight, self.dead)
 
     @cached_property
     def lse_error(self) -> Any:
@@ -272,7 +274,9 @@ class _Parts(NamedTuple):
 
 def _costs(t: Terms, m: Array, lse: Array) -> _Costs:
     """Return the costs of the sums, for any number of large keys."""
-    return _Costs(t.shared.of_row(m, lse), t.separate.of_row(m, lse), t.sum.terms, t.sum.result)
+    return _Costs(
+        t.shared.of_row(m, lse) + t.stored_differences * m, t.separate.of_row(m, lse), t.sum.terms, t.sum.result
+    )
 
 
 def _costs_of_few(t: Terms, usual: _Costs, a: Sums, centre: Bound, large: NDArray[np.int64]) -> _Costs:
@@ -284,7 +288,7 @@ def _costs_of_few(t: Terms, usual: _Costs, a: Sums, centre: Bound, large: NDArra
     saved = [
         of.rescale - np.minimum(of.rescale, (large + 1) * of.rescaling + of.unmoved) for of in (t.shared, t.separate)
     ]
-    exponents = usual.shared + usual.separate + t.rescaled + t.normalise + t.weights + t.product
+    exponents = usual.shared + usual.separate + t.rescaled + t.normalise + t.stored_parts + t.weights + t.product
     everything = np.exp(exponents) * (1 + t.sum.positive)
     small = 8 * everything * a.small.total
     use = t.sum.positive - 2 * t.addition - 2 * many + saved[0] + saved[1] > small
@@ -387,7 +391,8 @@ class _Quotient(NamedTuple):
     def parts(self, of: Terms, row: _Costs, separate: Bound, drift: Bound) -> _Parts:
         """Return the errors that the sums do not share, under the given rounding terms."""
         shared_factor, sizes = np.exp(self.costs.shared), self.sizes
-        key_exponent, rest_exponent = row.separate + of.weights, of.normalise + of.product + of.rescaled
+        key_exponent = row.separate + of.weights
+        rest_exponent = of.normalise + of.product + of.rescaled + of.stored_parts
         b = row.separate + of.rescaled + of.summed_weights
         of_key, of_rest = shared_factor * np.exp(key_exponent), np.exp(rest_exponent)
         of_keys = of_key * drift + shared_factor * expm1_upwards(key_exponent) * sizes.size

@@ -246,11 +246,12 @@ def _tangent_sum(at: Computation) -> Sum:
 
 def _sum_underflow(at: Computation) -> float:
     """Return the underflow of a sum: every product may underflow, and so may every partial sum that
-    is stored.
+    is stored. The weights of stored parts of the keys add up to 1.
     """
     n_q, n_k = at.sizes.n_q, at.summands
     products = (n_k + n_q + at.sizes.d_v + at.rescalings + 4) * at.eta
-    return products + partial_roundings(at.a, max(n_q, n_k)) * at.lost["output"] + n_q * at.operand_underflow
+    of_parts = partial_roundings(at.a, max(n_q, n_k)) * at.lost["output"] + at.lost["stored_parts"]
+    return products + of_parts + n_q * at.operand_underflow
 
 
 def _u(a: Arithmetic) -> float:
@@ -342,6 +343,15 @@ class Terms:
         Line("a part of `rescale`"),
         kernel="rescalings in nine bits",
     )
+    # The difference multiplies |s − m| ≤ |s| + |m|.
+    stored_differences: float = rounding(
+        "a logit minus the maximum, stored in a narrow format",
+        "|s| + |m|",
+        lambda at: roundoff(at.a.stored_differences),
+        independent(lambda a: unit(a.stored_differences)),
+        loses=lambda a: step(a.stored_differences, a),
+        kernel="bfloat16 differences",
+    )
     saved_lse: float = rounding(
         "a log-sum-exp, stored in a narrow format",
         "|lse|",
@@ -372,6 +382,15 @@ class Terms:
         lambda at: gamma(4, at.u),
         independent(lambda a: 4 * _u(a)),
         kernel="division in bfloat16",
+    )
+    # A part of the keys has the weight w and the output o', and Σ w|o'| ≤ Σ p|v|.
+    stored_parts: float = rounding(
+        "the output of a part of split keys, stored in a narrow format before parts are merged",
+        "p·|v|",
+        lambda at: roundoff(at.a.stored_parts),
+        linear(lambda a: unit(a.stored_parts), "one rounding serves all keys of a part"),
+        loses=lambda a: step(a.stored_parts, a),
+        kernel="bfloat16 parts",
     )
     weights: float = rounding(
         "a weight, stored in a narrow format before the product with v",
@@ -470,6 +489,14 @@ class Terms:
         independent(lambda a: 3 * _u(a) + unit(a.scores)),
         kernel="bfloat16 sum with a bias",
     )
+    bias: float = rounding(
+        "a bias, read in a narrow format",
+        "|bias|",
+        lambda at: roundoff(at.a.bias),
+        independent(lambda a: unit(a.bias)),
+        loses=lambda a: step(a.bias, a),
+        kernel="bfloat16 bias",
+    )
     tangent_dot: float = rounding(
         "products and additions of dS = dq·kᵀ + q·dkᵀ in the JVP",
         "|dq|·|k| + |q|·|dk|",
@@ -515,7 +542,9 @@ class Terms:
         "scores near zero",
         "absolute",
         lambda at: (
-            (at.sizes.d * abs(at.sizes.scale) + 2) * at.eta + at.lost["stored_scores"] * (1 + abs(at.sizes.scale))
+            (at.sizes.d * abs(at.sizes.scale) + 2) * at.eta
+            + at.lost["stored_scores"] * (1 + abs(at.sizes.scale))
+            + at.lost["stored_differences"]
         ),
         "fixed-point scores",
     )
@@ -529,7 +558,7 @@ class Terms:
     logit_underflow: float = underflow(
         "capped scores, and their sums with a bias, near zero",
         "absolute",
-        lambda at: 3 * at.eta + at.lost["stored_scores"],
+        lambda at: 3 * at.eta + at.lost["stored_scores"] + at.lost["bias"],
         "scores moved by a step",
     )
     input_underflow: float = underflow(

@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
 import oracles
 from oracles.ball import Array
+from oracles.formats import BRAIN16
 from oracles.tests.simulated.attention import Kernel
 from oracles.tests.simulated.forms import Form
+from oracles.tests.simulated.rounding import rounding
 
 Budgets = Callable[[str], list[tuple[oracles.Enclosure, Array]]]
 
@@ -20,6 +23,42 @@ def flushed_values() -> Budgets:
     q, k, v = np.zeros((1, 1)), np.zeros((2, 1)), np.array([[2.0**-126], [0.0]])
     kernel = Kernel(Form(normalise="before"), oracles.preset("float32-flushing"), 1.0)
     return lambda name: [(oracles.scaled_dot_product_attention(q, k, v, arithmetic=name), kernel.output(q, k, v))]
+
+
+def eager_with_sink() -> Budgets:
+    """transformers' eager gpt_oss in bfloat16: logits minus their maximum, here the sink, are stored."""
+    k = torch.arange(1, 500, dtype=torch.float32).mul(2.0**-7).bfloat16()[:, None, None]
+    ones, sink = torch.ones_like(k), torch.full((499,), 20.0).bfloat16()
+    logits = torch.cat([ones @ k.mT, sink[:, None, None]], -1)
+    weights = torch.softmax(logits - logits.max(-1, keepdim=True).values, -1, dtype=torch.bfloat16)
+    q, k, v, found, sinks = (x.double().numpy() for x in (ones, k, ones, weights[..., :-1] @ ones, sink))
+    return lambda name: [(oracles.attention(q, k, v, sink=sinks, arithmetic=name)[0], found)]
+
+
+def stored_parts() -> Budgets:
+    """Two parts of 16 keys. Normalised weights, the outputs of the parts and the result are stored in
+    bfloat16, and all of them are rounded up: 3 roundoffs, of which `bfloat16` states 2.
+    """
+    store, u = rounding(BRAIN16), BRAIN16.unit_roundoff
+    p = 2.0 ** -np.arange(1, 17) * (1 + 1.01 * u)
+    p[7:] = (1 - p[:7].sum()) / 9
+    k = np.log(np.concatenate([p, 1.01 * p]))[:, None]
+    pieces = np.hstack([first := store(k), second := store(k - first), store(k - first - second)])
+    v = store(np.repeat([[1.03125], [1.03125 + 2 * u]], 16, 0))
+    parts = [store((store(p)[:, None] * values).sum(0)) for values in (v[:16], v[16:])]
+    found = store((parts[0] + 1.01 * parts[1]) / 2.01)[None]
+    q = np.ones((1, 3))
+    return lambda name: [(oracles.scaled_dot_product_attention(q, pieces, v, scale=1.0, arithmetic=name), found)]
+
+
+def bias_in_binary16() -> Budgets:
+    """A bias that is read in binary16, beside scores in float32."""
+    rng = np.random.default_rng(0)
+    bias, v = np.float32(rng.standard_normal((1, 1, 16))), np.eye(16)[None]
+    e = np.exp(np.float16(bias).astype(float))
+    found = np.float32((e / e.sum()) @ v)
+    zeros = np.zeros((1, 1, 1)), np.zeros((1, 16, 1))
+    return lambda name: [(oracles.attention(*zeros, v, bias=bias, arithmetic=name)[0], found)]
 
 
 def rotated(angles: Array, x: Array) -> Array:
@@ -63,6 +102,9 @@ def fast_trig() -> Budgets:
 KERNELS: dict[tuple[str, str], Callable[[], Budgets]] = {
     ("float32", "flushing"): flushed_values,
     ("bfloat16-tensor-core", "flushing"): flushed_values,
+    ("bfloat16-eager", "stored-differences"): eager_with_sink,
+    ("bfloat16", "stored-parts"): stored_parts,
+    ("float32", "float16-bias"): bias_in_binary16,
     ("float32", "recurrent-angles"): recurrent_angles,
     ("float32", "frequency-divisors"): frequency_divisors,
     ("float32", "fast-trig"): fast_trig,
@@ -100,4 +142,3 @@ def test_a_tile_of_32_keys_has_narrower_limits_than_any_tile() -> None:
         for suffix in ("", "-flash")
     )
     assert (tiles.rad < any_tile.rad).all()
-

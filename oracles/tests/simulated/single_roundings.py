@@ -115,20 +115,23 @@ class Kernel:
     tanh: Change = np.tanh
     bias: Array | None = None
     biased: Change = unchanged
+    read_bias: Change = unchanged
+    difference: Change = unchanged
+    part: Change | None = None
 
     def scores(self, q: Array, k: Array) -> Array:
         """s = (q/√d)·kᵀ, with a softcap and a bias if the kernel has them."""
         scaled = self.scaled_q(self.operands(q) / np.sqrt(q.shape[1]))
         s = self.score(product(scaled, self.operands(k).T, self.accumulate))
         s = s if self.cap is None else self.cap * self.tanh(self.quotient(s / self.cap))
-        return s if self.bias is None else self.biased(s + self.bias)
+        return s if self.bias is None else self.biased(s + self.read_bias(self.bias))
 
     def exponentials(self, s: Array) -> tuple[Array, Array]:
         """exp(s − m) and m; a block with a larger score rescales the exponentials of earlier
         blocks by an exponential, every other block by exp(0).
         """
         m = s.max(axis=1, keepdims=True)
-        e = self.exp(s - m)
+        e = self.exp(self.difference(s - m))
         for start in range(self.block or s.shape[1], s.shape[1], self.block or 1):
             moves = s[:, start : start + (self.block or 1)].max(axis=1) > s[:, :start].max(axis=1)
             e[moves, :start] *= self.rescale
@@ -140,6 +143,8 @@ class Kernel:
         e, _ = self.exponentials(self.scores(q, k))
         p = self.weight(self.summed(e) / product(self.summed(e), np.ones((e.shape[1], 1)), self.accumulate))
         total = np.zeros((q.shape[0], v.shape[1]))
+        if self.part is not None:  # every key is a part, whose output is its value
+            v = self.part(v)
         for left, right in zip(p.T, self.operands(v), strict=True):
             total = self.accumulate(total + self.term(left[:, None] * right))
         return self.output(total)
@@ -336,6 +341,9 @@ KERNELS = {
     "sloping exponential": Kernel(exp=sloping_exp),
     "coarse exponential": Kernel(exp=coarse_exp),
     "kept weights": Kernel(block=1, rescale=1 + 2.0 ** (-8), kept=True),
+    "bfloat16 differences": Kernel(difference=brain16),
+    "bfloat16 parts": Kernel(part=brain16),
+    "bfloat16 bias": Kernel(read_bias=brain16),
     "bfloat16 log-sum-exp": Kernel(saved_lse=brain16),
     "coarse rescalings": Kernel(block=1, rescale=1 + 2.0 ** (-5)),
     "coarse rescaling of large keys": Kernel(block=1, rescale=1 + 2.0 ** (-6)),
@@ -421,6 +429,9 @@ CASES = {
         values="one",
         prepare=ascending_keys_of_two_values,
     ),
+    "stored_differences": Case(replace(FLOAT64, stored_differences=BRAIN16), (4, 8, 8, 2), q=4),
+    "stored_parts": Case(replace(FLOAT64, stored_parts=BRAIN16), (4, 8, 8, 2)),
+    "bias": Case(replace(FLOAT64, bias=BRAIN16), (4, 8, 8, 2), bias=True),
     "saved_lse": Case(replace(FLOAT64, saved_lse=BRAIN16), (4, 8, 8, 2), "dv", q=4),
     "sum": Case(replace(FLOAT64, accumulate=2.0 ** (-9)), (2, 256, 1, 2), q=0, values="positive"),
     "addition": Case(
