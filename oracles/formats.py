@@ -80,14 +80,16 @@ class Elementary:
     """How far a computed exponential may be from exp(x).
 
     |computed − exp(x)| ≤ (relative + per_unit·|x|)·exp(x), but a result below `flush` may come out
-    as 0.  exp(0) is exactly 1, as in every implementation that reduces the argument by multiples of
-    ln 2. So where the maximum of an online softmax does not change, rescaling leaves the sums
-    unchanged.
+    as 0.  |computed − 1| ≤ `at_zero` for exp(0). Where it is 0, as in most implementations that
+    reduce the argument by multiples of ln 2, rescaling leaves the sums of an online softmax
+    unchanged as long as the maximum does not change. A polynomial of least maximal error, as in
+    PyTorch's exponential for 16 bits on CPUs, is off at 0 too.
     """
 
     relative: float
     per_unit: float
     flush: float
+    at_zero: float = 0.0
 
     def __post_init__(self) -> None:
         _validate(self)
@@ -98,12 +100,17 @@ class Angle:
     """Where a rotary or sinusoidal angle position × frequency is rounded.
 
     `frequency` is the unit roundoff of the computed frequencies. `product` is the unit roundoff of
-    position × frequency. `table` is the format of the stored sines and cosines.
+    position × frequency. `table` is the format of the stored sines and cosines.  `recurrent` says
+    whether a kernel multiplies the angle of a pair by base^(−2/d) to get the angle of the next pair.
+    `divisors` says whether a kernel divides by frequencies that are given, as periods, so that it
+    rounds a period and its reciprocal.
     """
 
     frequency: float
     product: float
     table: Format
+    recurrent: bool = False
+    divisors: bool = False
 
     def __post_init__(self) -> None:
         _validate(self)
@@ -166,6 +173,14 @@ class Arithmetic:
                      `elementwise` by 0, and a result below the smallest normal number of its format
     likely           λ of a statistical line in place of a proof (see
                      `oracles.error_analysis.statistical_line`); None for a proof
+    rescale_exp      accuracy of the exponential that rescales an online softmax or merges parts;
+                     None for the accuracy of `exp`. A kernel computes few of these, so it often
+                     takes a finer exponential for them
+    stored_differences  format in which a kernel stores logit − maximum before the exponential; None if
+                     it does not store it
+    stored_parts     format in which the output of each part of split keys is stored before the parts
+                     are merged; None if parts are not stored, or as finely as `elementwise`
+    bias             format in which a kernel reads a bias; None if it reads the bias as it is given
     """
 
     name: str
@@ -198,6 +213,10 @@ class Arithmetic:
     log: float = 0.0
     tanh: Elementary | None = None
     likely: float | None = None
+    rescale_exp: Elementary | None = None
+    stored_differences: Format | None = None
+    stored_parts: Format | None = None
+    bias: Format | None = None
 
     def __post_init__(self) -> None:
         _validate(self)
@@ -211,7 +230,7 @@ class Arithmetic:
         return hash(self.name)
 
 
-RELATIVE = ("unit_roundoff", "relative", "frequency", "product", "accumulate", "grad_accumulate", "log")
+RELATIVE = ("unit_roundoff", "relative", "frequency", "product", "accumulate", "grad_accumulate", "log", "at_zero")
 """Fields that are relative errors. An error of 1 or more would leave no correct digit."""
 
 KINDS: dict[Any, tuple[Any, str]] = {
@@ -350,22 +369,28 @@ def _variants(base: Arithmetic) -> tuple[Arithmetic, ...]:
 
 def _tanh_by_exponentials(a: Arithmetic) -> Elementary:
     """Return the accuracy of a tanh that is computed from exponentials: as 2σ(2x) − 1, 1 − 2/(E +
-    1), (E − 1)/(E + 1), or (1 − E)/(1 + E) with the sign of x, where E is exp of ±2x.
+    1), (E − 1)/(E + 1), or (1 − E)/(1 + E) with the sign of x, where E is exp of ±2x, or from eˣ
+    and e⁻ˣ.
 
     The derivative of tanh by log E is 2E/(1 + E)² = sech²(x)/2 ≤ 1/2.  So a relative error ε of E
     moves tanh by at most ε/2. An error of ε for each unit of E's argument moves it by at most
     |x|·sech²(x)·ε ≤ ε/2. Two roundings of an argument in base 2 add less than u.  Two roundings of
     a quotient of at most 2, and the rounding of the difference, add 5u.  The error of a flushed
     exponential is its own size.  All these errors are absolute near 0.
+
+    A kernel may also compute (E₁ − E₂)/(E₁ + E₂) with E₁ ≈ eˣ and E₂ ≈ e⁻ˣ. Errors ε of both, of
+    opposite signs, move log(E₁/E₂) by 2ε and tanh by at most ε. An error for each unit of both
+    arguments moves tanh by at most |x|·sech²(x)·ε ≤ ε/2. The roundings of the difference, the sum
+    and the quotient are relative errors of tanh: 3u.
     """
     u = a.elementwise.unit_roundoff
-    return Elementary(0.0, 0.0, (a.exp.relative + a.exp.per_unit) / 2 + 6 * u + 2 * a.exp.flush)
+    return Elementary(0.0, 0.0, a.exp.relative + a.exp.per_unit / 2 + 6 * u + 2 * a.exp.flush)
 
 
-_TANHS: dict[str, Callable[[Arithmetic], Elementary]] = {
-    "torch-tanh": lambda a: Elementary(4 * a.elementwise.unit_roundoff, 0.0, 0.0),
-    "tanh-by-exponentials": _tanh_by_exponentials,
-    "approximate-tanh": lambda a: Elementary(max(2.0**-11, a.elementwise.unit_roundoff), 0.0, 0.0),
+_TANHS: dict[str, Callable[[Arithmetic], dict[str, Any]]] = {
+    "torch-tanh": lambda a: {"tanh": Elementary(4 * a.elementwise.unit_roundoff, 0.0, 0.0)},
+    "tanh-by-exponentials": lambda a: {"tanh": _tanh_by_exponentials(a)},
+    "approximate-tanh": lambda a: {"tanh": Elementary(max(2.0**-11, a.elementwise.unit_roundoff), 0.0, 0.0)},
 }
 """How a kernel computes the hyperbolic tangent of its cap, by a suffix of any preset's name, as in
 `float32-approximate-tanh`.
@@ -379,6 +404,50 @@ approximate-tanh      CUDA's tanh.approx.f32: a relative error of at most 2⁻¹
                       Floating Point Instructions: tanh).
 """
 
+_SUFFIXES: dict[str, Callable[[Arithmetic], dict[str, Any]]] = {
+    "fast-exponential": lambda a: {
+        "exp": replace(a.exp, relative=max(2.0**-13, a.exp.relative), at_zero=2.0**-14),
+        "rescale_exp": a.exp,
+    },
+    "flushing": lambda _: {"flush_to_zero": True},
+    "tensor-core-flash": lambda _: {
+        "accumulate": 2.0**-22,
+        "grad_accumulate": 2.0**-22,
+        "rescale_block": 32,
+        "shared_weights": True,
+        "delta": "output",
+    },
+    "stored-differences": lambda a: {"stored_differences": a.output},
+    "stored-parts": lambda a: {"stored_parts": a.output},
+    "float16-bias": lambda _: {"bias": BINARY16},
+    "recurrent-angles": lambda a: {"angle": replace(a.angle, recurrent=True)},
+    "frequency-divisors": lambda a: {"angle": replace(a.angle, divisors=True)},
+    "fast-trig": lambda a: {"trig_absolute": max(2.0**-20.5, a.trig_absolute)},
+}
+"""What a kernel does beside its variant, by suffixes of any preset's name. Several may follow each
+other, as in `bfloat16-stored-gradients-fast-exponential-flushing`.
+
+fast-exponential   A polynomial of degree 3 in place of an exponential: PyTorch's `fexp_u20` for 16
+                   bits on CPUs (largest relative error 1.125e-4 over all arguments, exp(0) = 1 −
+                   5.34e-5), FlashAttention-4's emulated exp2 (8.8e-5, and 1 at 0). Both rescale by
+                   a finer exponential.
+flushing           Subnormal operands and results are replaced by 0 (CUDA's --use_fast_math, x86's
+                   products of bfloat16).
+tensor-core-flash  One pass on tensor cores, with tiles of at least 32 keys: both sums take the same
+                   exponentials, and δ is computed from the output (FlashAttention-2 and 3,
+                   FlashInfer, Triton's tutorial).
+stored-differences The difference of a logit and the maximum is stored in the output's format before
+                   its exponential (transformers' gpt_oss, eager).
+stored-parts       The outputs of parts of the keys are stored in the output's format before they are
+                   merged (vLLM's paged attention v2, MLX's decoding in two passes).
+float16-bias       A bias or mask of numbers is read in binary16 (llama.cpp).
+recurrent-angles   The angle of each pair is a product with the angle of the pair before (llama.cpp).
+frequency-divisors Given frequencies are divisors of the position (MLX's `freqs`).
+fast-trig          CUDA's sin.approx.f32 and cos.approx.f32, __sincosf, of angles that a kernel has
+                   reduced to [0, 2π]: an absolute error of at most 2^−20.5 (NVIDIA, PTX ISA,
+                   Floating Point Instructions: sin, cos).
+"""
+
 PRESETS = (FLOAT64, FLOAT32, *FLOAT32_FAMILIES, TF32, *_variants(FLOAT16), *_variants(BFLOAT16))
 """Every arithmetic with a name."""
 
@@ -387,8 +456,8 @@ def preset(name: str) -> Arithmetic:
     """Return the arithmetic of a preset's name, to use as it stands or to change with
     `dataclasses.replace`.
 
-    The suffixes -torch-tanh, -tanh-by-exponentials and -approximate-tanh may follow any name. They
-    state how a kernel computes the tanh of a cap.
+    Suffixes may follow any name: those of `_SUFFIXES`, in any order, and then -torch-tanh,
+    -tanh-by-exponentials or -approximate-tanh, which state how a kernel computes the tanh of a cap.
 
     Raises TypeError for a name of another type than str, and ValueError for an unknown name.
     """
@@ -396,16 +465,29 @@ def preset(name: str) -> Arithmetic:
         raise TypeError(
             f"arithmetic has type {type(name).__name__}, but should be an oracles.Arithmetic, a preset's name, or None."
         )
-    for arithmetic in PRESETS:
-        if arithmetic.name == name:
-            return arithmetic
-        if name.removeprefix(f"{arithmetic.name}-") in _TANHS:
-            return replace(arithmetic, name=name, tanh=_TANHS[name.removeprefix(f"{arithmetic.name}-")](arithmetic))
+    if (found := _named(name)) is not None:
+        return found
     names = [arithmetic.name for arithmetic in PRESETS]
     raise ValueError(
         f"arithmetic={name!r}, but should be one of {', '.join(names)}, or an oracles.Arithmetic."
         f"{did_you_mean(name, names)}"
     )
+
+
+def _named(name: str) -> Arithmetic | None:
+    """Return the arithmetic of a name, or None for an unknown name. The suffix that states the tanh
+    comes last, because it depends on the exponential.
+    """
+    for arithmetic in PRESETS:
+        if arithmetic.name == name:
+            return arithmetic
+    for suffix, changes in (_SUFFIXES | _TANHS).items():
+        if not name.endswith(f"-{suffix}"):
+            continue
+        base = _named(name.removesuffix(f"-{suffix}"))
+        if base is not None and base.tanh is None:
+            return replace(base, name=name, **changes(base))
+    return None
 
 
 FLOAT16_TENSOR_CORE = preset("float16-tensor-core")

@@ -130,12 +130,13 @@ def _weights(s: Array, allowed: Mask | None, t: Terms, most: Ranges, uniform: bo
     row_sum = e.sum(axis=-1, keepdims=True)
     row_sum = np.where(row_sum == 0, 1.0, row_sum)
     p, lse, n = np.where(visible, e / row_sum, 0.0), m + np.log(row_sum), s.shape[-1]
-    row_error = t.anew.of_row(np.abs(m), np.abs(lse)) + t.rescaled + t.sum.positive + t.summed_weights
+    of_row = t.anew.of_row(np.abs(m), np.abs(lse)) + t.stored_differences * np.abs(m)
+    row_error = of_row + t.rescaled + t.sum.positive + t.summed_weights
     score_size = np.where(visible, np.abs(s), 0.0)
     row_error = np.where(
         (2 * score_size.max(axis=-1, keepdims=True) <= most.work) & (n * (1 + 2.0**-6) <= most.sums), row_error, np.nan
     )
-    tau = t.anew.slope * score_size
+    tau = (t.anew.slope + t.stored_differences) * score_size
     inflation = 1 + 8 * gamma(n + 8, ROUNDOFF)
     lam = (
         np.sum((p + t.weight_underflow) * np.expm1(tau + row_error), axis=-1, keepdims=True) + n * t.weight_underflow

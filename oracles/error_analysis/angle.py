@@ -280,6 +280,10 @@ def moved_frequency(chosen: Frequencies, arithmetic: Arithmetic) -> tuple[Array,
     moves ln(base) by u, and x by e·u.  A scale takes `SCALING` roundings unless it is a power of
     two.  All these are exponents, because (1 ± u)^±1 lies within exp(±u/(1 − u)) = exp(±γ₁).
 
+    A kernel of recurrent angles multiplies p by r = base^(−e₁) i times for the pair i, where e =
+    i·e₁. r is off by `EXPONENT`·u·x₁ + `EXPONENTIAL`·u, so rⁱ is off by i times that, and by i
+    products: (`EXPONENT`·x + (`EXPONENTIAL` + 1)·i)·u.
+
     The bound is ∞ where the scale, the frequency or the base may overflow: the powers of an
     infinite base are 0, and 0·ln ∞ is NaN.
 
@@ -290,6 +294,10 @@ def moved_frequency(chosen: Frequencies, arithmetic: Arithmetic) -> tuple[Array,
     angle, (least, largest) = arithmetic.angle, held_range(arithmetic)
     exponent = chosen.shares * np.log(chosen.base) * (1 + 8 * ROUNDOFF)
     relative = chosen.taken + moved_power(exponent, angle.frequency)
+    if angle.recurrent:
+        first = chosen.shares.min(where=chosen.shares > 0, initial=1.0)
+        factors = np.where(exponent != 0, np.rint(chosen.shares / first), 0.0)
+        relative += gamma(1, angle.frequency) * ((EXPONENTIAL + 1) * factors - EXPONENTIAL * (factors > 0))
     if is_rounded(chosen.base, angle.frequency):
         relative = relative + gamma(1, angle.frequency) * chosen.shares
     if not is_power_of_two(chosen.scale):

@@ -137,6 +137,11 @@ def tanh(a: Arithmetic) -> Elementary:
     return a.exp if a.tanh is None else a.tanh
 
 
+def rescaling_exp(a: Arithmetic) -> Elementary:
+    """Return the accuracy of the exponential that rescales the sums of an online softmax."""
+    return a.exp if a.rescale_exp is None else a.rescale_exp
+
+
 def unit(stored: Format | None) -> float:
     """Return the unit roundoff of a format; 0 for None."""
     return 0.0 if stored is None else stored.unit_roundoff

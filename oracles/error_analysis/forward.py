@@ -226,7 +226,7 @@ def _add_sink(t: Terms, sums: Sums, m: Array, sink: Array, tau: Array) -> tuple[
     sums.total *= shrink
     sums.scale(shrink, shrink + UNDERFLOW)
     e, size = np.exp(sink - highest), np.where(sink == -np.inf, 0.0, np.abs(sink))
-    of_sink = t.shared.slope * size
+    of_sink = (t.shared.slope + t.stored_differences) * size
     grown = np.exp(of_sink) * (e + t.weight_underflow)
     sums.total += e
     shared = sums.shared.total + expm1_upwards(of_sink) * (e + t.weight_underflow)

@@ -23,7 +23,8 @@ the bound is ∞.
 
 **A bias** is an input, so it is exact.  The sum of t and the bias is off by its rounding. If a
 kernel converts both summands to base 2 separately, it is also off by the roundings of both. So E
-becomes E + biased·(|t| + |bias| + E) + logit_underflow, where the last covers a sum that is stored,
+becomes E + biased·(|t| + |bias| + E) + bias·|bias| + logit_underflow, where `Terms.bias` is the
+rounding of a bias that is read in fewer bits, and the last covers a sum that is stored,
 converted or flushed. For the same reason the slope of the exponential's argument multiplies |t| +
 |bias|.
 
@@ -110,6 +111,7 @@ class Logits(NamedTuple):
     score    |s|, or None if it is not needed
     capped   |t| after the cap; None without a cap
     biased   |t| + |bias| before their sum is rounded; None without a bias
+    bias     the bias; None without one
     after    whether the cap is the last step
     blocked  where u is −c and does not depend on the score
     turned   tanh of each entry, if sizes are row maxima
@@ -122,6 +124,7 @@ class Logits(NamedTuple):
     after: bool = False
     blocked: Mask | None = None
     turned: Array | None = None
+    bias: Array | None = None
 
     @property
     def size(self) -> Array:
@@ -161,7 +164,7 @@ def logits(f: Features, s: Array, allowed: Mask | None, room: tuple[Array, Array
             s += f.bias
     if allowed is not None:
         np.copyto(s, -np.inf, where=~allowed)
-    return Logits(s, score, capped, biased, f.after_bias, f.blocked, turned)
+    return Logits(s, score, capped, biased, f.after_bias, f.blocked, turned, f.bias)
 
 
 def _largest(x: Array, allowed: Mask | None) -> Array:
@@ -186,6 +189,9 @@ def passed(x: Logits, f: Tiled, t: Terms, tau: Array, ranges: Ranges, scale: flo
                 tau = np.full(tau.shape, np.inf)
         elif not capping and x.biased is not None:
             tau = tau + (t.biased * (x.biased + tau) + t.logit_underflow)
+            if t.bias and x.bias is not None:
+                bias = np.abs(x.bias) if x.turned is None else np.abs(x.bias).max(axis=-1, keepdims=True, initial=0.0)
+                tau = tau + np.where(bias <= ranges.bias, t.bias * bias, np.inf)
             if not 3 * x.biased.max(initial=0.0) <= ranges.work:
                 tau = np.where(3 * x.biased <= ranges.work, tau, np.inf)
     return tau

@@ -26,7 +26,8 @@ All these nodes together are off by Σ|x_j| over small keys, each term counted o
 it.
 
 A kernel's maximum moves from one large key to another at most K times. So large keys are rescaled
-by exponentials other than exp(0) = 1 at most K times. Small keys may be rescaled as often as there
+by exponentials other than exp(0) at most K times; every other rescaling multiplies them by the
+kernel's exp(0), which is 1 up to `Exponents.unmoved`. Small keys may be rescaled as often as there
 are rescalings.  (The products with these factors count in full: a kernel that keeps its output
 normalised rounds it each time.)  So the bound uses K + 1 in place of n. Two terms make up for the
 rest: five times the contribution of small keys, with all their exponents, and 8 times the sum of
@@ -216,7 +217,9 @@ class Rows:
     def entry(self) -> Any:
         """The exponent κ of a normalised weight p̃_j, on top of τ_j."""
         t = self.terms
-        return live(t.anew.of_row(*self.sizes) + t.rescaled + t.normalise + t.saved_weights, self.dead)
+        of_difference = t.stored_differences * self.sizes[0]
+        weight = t.anew.of_row(*self.sizes) + of_difference + t.rescaled + t.normalise + t.saved_weights
+        return live(weight, self.dead)
 
     @cached_property
     def lse_error(self) -> Any:
@@ -271,17 +274,21 @@ class _Parts(NamedTuple):
 
 def _costs(t: Terms, m: Array, lse: Array) -> _Costs:
     """Return the costs of the sums, for any number of large keys."""
-    return _Costs(t.shared.of_row(m, lse), t.separate.of_row(m, lse), t.sum.terms, t.sum.result)
+    return _Costs(
+        t.shared.of_row(m, lse) + t.stored_differences * m, t.separate.of_row(m, lse), t.sum.terms, t.sum.result
+    )
 
 
 def _costs_of_few(t: Terms, usual: _Costs, a: Sums, centre: Bound, large: NDArray[np.int64]) -> _Costs:
     """Return the costs if K keys are large, in rows where they are below the usual costs. K + 1
-    takes the place of n, and at most K + 1 rescalings have an exponential.
+    takes the place of n, and at most K + 1 rescalings have an exponential other than exp(0).
     """
     once = (large + 1) * t.addition
     many = np.where(once < 1, once / (1 - once), np.inf) * (1 + 4 * t.addition) / 2
-    saved = [of.rescale - np.minimum(of.rescale, (large + 1) * of.rescaling) for of in (t.shared, t.separate)]
-    exponents = usual.shared + usual.separate + t.rescaled + t.normalise + t.weights + t.product
+    saved = [
+        of.rescale - np.minimum(of.rescale, (large + 1) * of.rescaling + of.unmoved) for of in (t.shared, t.separate)
+    ]
+    exponents = usual.shared + usual.separate + t.rescaled + t.normalise + t.stored_parts + t.weights + t.product
     everything = np.exp(exponents) * (1 + t.sum.positive)
     small = 8 * everything * a.small.total
     use = t.sum.positive - 2 * t.addition - 2 * many + saved[0] + saved[1] > small
@@ -384,7 +391,8 @@ class _Quotient(NamedTuple):
     def parts(self, of: Terms, row: _Costs, separate: Bound, drift: Bound) -> _Parts:
         """Return the errors that the sums do not share, under the given rounding terms."""
         shared_factor, sizes = np.exp(self.costs.shared), self.sizes
-        key_exponent, rest_exponent = row.separate + of.weights, of.normalise + of.product + of.rescaled
+        key_exponent = row.separate + of.weights
+        rest_exponent = of.normalise + of.product + of.rescaled + of.stored_parts
         b = row.separate + of.rescaled + of.summed_weights
         of_key, of_rest = shared_factor * np.exp(key_exponent), np.exp(rest_exponent)
         of_keys = of_key * drift + shared_factor * expm1_upwards(key_exponent) * sizes.size

@@ -13,6 +13,7 @@ from oracles.formats import Arithmetic, Format
 class Ranges:
     """The largest number of each kind of intermediate result; beyond it the result overflows.
 
+    bias          a bias, as a kernel reads it
     work          scores, scaled queries and keys, and the results computed from them
     products      unscaled products of queries and keys, in their accumulators
     sums          Σe and Σ e·v. Weights e are at most 1, or more while the reference of an online
@@ -44,6 +45,7 @@ class Ranges:
     slope: float
     cap: tuple[float, float]
     by_parts: bool
+    bias: float = LARGEST
 
 
 OWN_RANGES = Ranges(
@@ -86,4 +88,5 @@ def ranges(a: Arithmetic | None) -> Ranges:
         slope=most(a.scores),
         cap=(max(normal, 1 / most()), min(most(), 1 / normal)),
         by_parts=a.rescale_block is not None,
+        bias=most(a.bias),
     )

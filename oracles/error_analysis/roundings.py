@@ -40,6 +40,7 @@ from oracles.error_analysis.computation import (
     Sizes,
     computation,
     partial_roundings,
+    rescaling_exp,
     roundoff,
     scaled_inputs_are_narrow,
     slack,
@@ -65,12 +66,12 @@ def _slope(at: Computation) -> float:
     and the change of base (3, because |log D| ≤ |m| + |lse|).  Rescalings have arguments m_old −
     m_new of one sign, whose sum telescopes to m − s_j (2).
     """
-    return 6 * at.u + at.a.exp.per_unit
+    return 6 * at.u + max(at.a.exp.per_unit, rescaling_exp(at.a).per_unit)
 
 
-def _exponential(at: Computation) -> float:
-    """Return the exponent of an exponential's relative error."""
-    return at.a.exp.relative / (1 - at.a.exp.relative)
+def _exponential(relative: float) -> float:
+    """Return the exponent of an exponential's relative error: |log(1 ± ε)| ≤ ε/(1 − ε)."""
+    return relative / (1 - relative)
 
 
 def _lazily(at: Computation) -> float:
@@ -104,19 +105,28 @@ class Exponents:
     exp: float = rounding(
         "the exponential itself",
         "1",
-        lambda at: _exponential(at) + _lazily(at),
+        lambda at: _exponential(at.a.exp.relative) + _lazily(at),
         independent(lambda a: a.exp.relative),
-        loses=lambda a: max(a.exp.flush, step(a.elementwise, a)) * 2.0 ** slack(a),
+        loses=lambda a: max(a.exp.flush, rescaling_exp(a).flush, step(a.elementwise, a)) * 2.0 ** slack(a),
     )
     # N factors exp(m_old − m_new), each with one exponential and 3 roundings (`Terms.rescaled`).
     rescale: float = rounding(
         "all rescalings of an online softmax, or merges of split keys",
         "1",
-        lambda at: at.rescalings * _exponential(at),
-        independent(lambda a: a.exp.relative + 3 * _u(a)),
+        lambda at: at.rescalings * _exponential(rescaling_exp(at.a).relative),
+        independent(lambda a: rescaling_exp(a).relative + 3 * _u(a)),
     )
     rescaling: float = rounding(
-        "one rescaling, if few keys are large", "1", _exponential, Line("one of those of `rescale`")
+        "one rescaling, if few keys are large",
+        "1",
+        lambda at: _exponential(rescaling_exp(at.a).relative),
+        Line("one of those of `rescale`"),
+    )
+    unmoved: float = rounding(
+        "all rescalings by exp(0), if few keys are large",
+        "1",
+        lambda at: at.rescalings * _exponential(rescaling_exp(at.a).at_zero),
+        Line("some of those of `rescale`"),
     )
 
     def __add__(self, other: "Exponents") -> "Exponents":
@@ -131,9 +141,15 @@ class Exponents:
         return self.maximum * m + self.lse * lse + self.exp + self.rescale
 
 
-NOTHING = Exponents(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+NOTHING = Exponents(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
-PARTS = {"slope": ("slope", "maximum", "lse"), "exp": ("exp",), "rescale": ("rescale",), "rescaling": ("rescaling",)}
+PARTS = {
+    "slope": ("slope", "maximum", "lse"),
+    "exp": ("exp",),
+    "rescale": ("rescale",),
+    "rescaling": ("rescaling",),
+    "unmoved": ("unmoved",),
+}
 """Exponents that occur together: the argument of an exponential has the errors of all its parts."""
 
 
@@ -230,11 +246,12 @@ def _tangent_sum(at: Computation) -> Sum:
 
 def _sum_underflow(at: Computation) -> float:
     """Return the underflow of a sum: every product may underflow, and so may every partial sum that
-    is stored.
+    is stored. The weights of stored parts of the keys add up to 1.
     """
     n_q, n_k = at.sizes.n_q, at.summands
     products = (n_k + n_q + at.sizes.d_v + at.rescalings + 4) * at.eta
-    return products + partial_roundings(at.a, max(n_q, n_k)) * at.lost["output"] + n_q * at.operand_underflow
+    of_parts = partial_roundings(at.a, max(n_q, n_k)) * at.lost["output"] + at.lost["stored_parts"]
+    return products + of_parts + n_q * at.operand_underflow
 
 
 def _u(a: Arithmetic) -> float:
@@ -293,6 +310,7 @@ class Terms:
             "exp": "coarse exponential",
             "rescale": "coarse rescalings",
             "rescaling": "coarse rescaling of large keys",
+            "unmoved": "coarse rescaling by exp(0)",
         },
     )
     # A kernel of two passes may compute all exponentials twice.
@@ -306,6 +324,7 @@ class Terms:
             "exp": "coarse exponential",
             "rescale": "coarse rescalings",
             "rescaling": "coarse rescaling of large keys",
+            "unmoved": "coarse rescaling by exp(0)",
         },
     )
     # The backward pass computes a weight again, or reads the weight that went through all rescalings.
@@ -323,6 +342,15 @@ class Terms:
         lambda at: at.rescalings * gamma(3, at.u),
         Line("a part of `rescale`"),
         kernel="rescalings in nine bits",
+    )
+    # The difference multiplies |s − m| ≤ |s| + |m|.
+    stored_differences: float = rounding(
+        "a logit minus the maximum, stored in a narrow format",
+        "|s| + |m|",
+        lambda at: roundoff(at.a.stored_differences),
+        independent(lambda a: unit(a.stored_differences)),
+        loses=lambda a: step(a.stored_differences, a),
+        kernel="bfloat16 differences",
     )
     saved_lse: float = rounding(
         "a log-sum-exp, stored in a narrow format",
@@ -354,6 +382,15 @@ class Terms:
         lambda at: gamma(4, at.u),
         independent(lambda a: 4 * _u(a)),
         kernel="division in bfloat16",
+    )
+    # A part of the keys has the weight w and the output o', and Σ w|o'| ≤ Σ p|v|.
+    stored_parts: float = rounding(
+        "the output of a part of split keys, stored in a narrow format before parts are merged",
+        "p·|v|",
+        lambda at: roundoff(at.a.stored_parts),
+        linear(lambda a: unit(a.stored_parts), "one rounding serves all keys of a part"),
+        loses=lambda a: step(a.stored_parts, a),
+        kernel="bfloat16 parts",
     )
     weights: float = rounding(
         "a weight, stored in a narrow format before the product with v",
@@ -452,6 +489,14 @@ class Terms:
         independent(lambda a: 3 * _u(a) + unit(a.scores)),
         kernel="bfloat16 sum with a bias",
     )
+    bias: float = rounding(
+        "a bias, read in a narrow format",
+        "|bias|",
+        lambda at: roundoff(at.a.bias),
+        independent(lambda a: unit(a.bias)),
+        loses=lambda a: step(a.bias, a),
+        kernel="bfloat16 bias",
+    )
     tangent_dot: float = rounding(
         "products and additions of dS = dq·kᵀ + q·dkᵀ in the JVP",
         "|dq|·|k| + |q|·|dk|",
@@ -497,7 +542,9 @@ class Terms:
         "scores near zero",
         "absolute",
         lambda at: (
-            (at.sizes.d * abs(at.sizes.scale) + 2) * at.eta + at.lost["stored_scores"] * (1 + abs(at.sizes.scale))
+            (at.sizes.d * abs(at.sizes.scale) + 2) * at.eta
+            + at.lost["stored_scores"] * (1 + abs(at.sizes.scale))
+            + at.lost["stored_differences"]
         ),
         "fixed-point scores",
     )
@@ -511,7 +558,7 @@ class Terms:
     logit_underflow: float = underflow(
         "capped scores, and their sums with a bias, near zero",
         "absolute",
-        lambda at: 3 * at.eta + at.lost["stored_scores"],
+        lambda at: 3 * at.eta + at.lost["stored_scores"] + at.lost["bias"],
         "scores moved by a step",
     )
     input_underflow: float = underflow(

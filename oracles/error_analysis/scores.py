@@ -271,8 +271,10 @@ def growth(problem: AttentionProblem, block: Block, x: Logits, slope: float) -> 
     bias may come first in the sum. With features, their errors are added, and the slope multiplies
     the logit and not the score. A scaled q that underflows by η moves a score by at most η‖k‖₁, a
     scaled k by η‖q‖₁.  τ is 0 at masked keys, because masked scores that overflow should do no
-    harm. `levelled` changes τ in level rows.
+    harm. `levelled` changes τ in level rows.  Where a kernel stores s − m, the slope includes
+    `stored_differences`, and the part of |m| belongs to the row.
     """
+    slope = slope + problem.terms.stored_differences
     features, of_score = problem.features, slope if problem.features is None else 0.0
     tau = _entry_growth(problem, block, x, of_score) if problem.elementwise else _row_growth(problem, block, of_score)
     if features is not None:

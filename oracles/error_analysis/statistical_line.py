@@ -27,7 +27,9 @@ n terms; its additions have the variance n·(u·M)²:
                        + 2·(product² + scale_on_inputs²)·Σ(q·k)²
     after a cap   σ² = (h·σ)² + (cap·|t|)² + (c·cap_absolute)², t = c·tanh(s/c), h = 1 − tanh²
     after a bias  σ² + (biased·(|t| + |bias|))²; the argument of the exponential is the logit, so
-                  slope multiplies the logit
+                  slope multiplies the logit; where it is read in fewer bits, (bias·|bias|)² more
+    difference    σ² + (stored_differences·|s − m|)²
+    parts         out has stored_parts·Σ p|v| more, and so has δ
     weight        ε² = exp² + weights² + normalise²
     out           Σ p²σ²(v − o)² + Σ p²ε²(v² + o²) + n·(sum·M)² + N·(rescale·M)²
     denominator   r² = Σ p²(σ² + ε²) + n·sum² + N·rescale², with p²(σ² + ε²) of a sink; out has o²
@@ -388,12 +390,19 @@ def _softmax(x: Point, rows: slice) -> Softmax:
     p, p_sink = e / weight_sum, of_sink / weight_sum
     slope = spread["slope"] + spread["stored_scores"]
     entry_deviation = sqrt(spread["exp"] ** 2 + spread["normalise"] ** 2)
+    differences = np.where(p > 0, logits - m, 0.0)
+    variance = variance + (spread["stored_differences"] * differences) ** 2
     score_deviation = np.sqrt(variance + (slope * np.where(p > 0, np.abs(logits), 0.0)) ** 2)
     sink_deviation = p_sink * np.sqrt(
         (slope * np.where(p_sink > 0, np.abs(sink_logits), 0.0)) ** 2 + entry_deviation**2
     )
     thin_operands = np.minimum(
-        _moved_by_thin_operands(x, rows) + _flushed_scores(x, s) + _flushed_scores(x, logits), 1.0
+        _moved_by_thin_operands(x, rows)
+        + _flushed_scores(x, s)
+        + _flushed_scores(x, logits)
+        + _lost(differences, lost_below["stored_differences"])
+        + _flushed_bias(x, rows),
+        1.0,
     )
     output, lse = p @ x.v, m + np.log(weight_sum)
     unit_roundoff = max(2 * spread["sum"], 2 * a.elementwise.unit_roundoff)
@@ -449,6 +458,12 @@ def _flushed_scores(x: Point, scores: Array) -> Array:
     return np.where(np.abs(scores) < smallest_kept, np.abs(scores), 0.0)
 
 
+def _flushed_bias(x: Point, rows: slice) -> Array | float:
+    """Return how far each logit moves if the bias is read in fewer bits and flushed to 0."""
+    bias = x.features.tile(rows, slice(0, x.k.shape[0])).bias
+    return 0.0 if bias is None else _lost(bias, losses(x.arithmetic)["bias"])
+
+
 def _logits(x: Point, rows: slice, s: Array, variance: Array) -> tuple[Array, Array]:
     """Return the logits of some rows and their variance, given their scores and the variance of
     these.
@@ -472,6 +487,7 @@ def _logits(x: Point, rows: slice, s: Array, variance: Array) -> tuple[Array, Ar
                 s, variance = np.where(f.blocked, -f.cap, s), np.where(f.blocked, masked, variance)
         elif not capping and f.bias is not None:
             variance = variance + (spread["biased"] * (_finite_size(s) + np.abs(f.bias))) ** 2
+            variance = variance + (spread["bias"] * f.bias) ** 2
             s = s + f.bias
     return s, variance
 
@@ -490,6 +506,7 @@ def _output(x: Point, weights: Softmax) -> Array:
     # Products that underflow. Flushed entries of v are among them, because Σ p ≤ 1.
     products = np.minimum((n_k + rescalings(a, n_k) + 4) * losses(a)["sum"], weights.size)
     likely = x.deviations * weights.equal * deviation + weights.linear * np.abs(output)
+    likely = likely + spread["stored_parts"] * weights.size + losses(a)["stored_parts"]
     return np.asarray(likely + weights.lost_size + weights.lost * np.abs(output) + products)
 
 

@@ -357,7 +357,8 @@ def sink_weights(problem: AttentionProblem, rows: slice, forward: Rows) -> tuple
     t, sink = problem.terms, problem.features.sink[..., rows, :]
     no_sink = sink == -np.inf
     weight = np.exp(sink - forward.lse)
-    exponent = t.anew.slope * np.where(no_sink, 0.0, np.abs(sink)) + forward.entry + forward.common + t.grad_scores
+    slope = t.anew.slope + t.stored_differences
+    exponent = slope * np.where(no_sink, 0.0, np.abs(sink)) + forward.entry + forward.common + t.grad_scores
     spread = expm1_upwards(exponent, weight + t.weight_underflow) + t.weight_underflow
     return np.where(no_sink, 0.0, weight), np.where(no_sink, 0.0, spread)
 

@@ -139,6 +139,9 @@ def angles(place: Place, farthest: int, pairs: int, channels: int, asked: Answer
     if arithmetic is not None and not (isinstance(by.inv_freq, Enclosure) and by.inv_freq.format is not None):
         u = arithmetic.angle.frequency
         relative_errors = np.where((given_balls.rad > 0) | is_rounded(given_balls.mid, u), gamma(1, u), 0.0)
+    if arithmetic is not None and arithmetic.angle.divisors:  # the period and its reciprocal are rounded
+        is_exact = (given_balls.rad == 0) & (np.abs(np.frexp(given_balls.mid)[0]) == 0.5)
+        relative_errors = np.where(is_exact, 0.0, gamma(2, arithmetic.angle.frequency))
     pair_frequencies = given_frequencies(given_balls, farthest + 1, relative_errors)
     return Angles(
         place,

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from oracles import FLOAT32, Arithmetic, scaled_dot_product_attention, scaled_dot_product_attention_vjp
+from oracles import (
+    FLOAT32,
+    Arithmetic,
+    generalised_attention,
+    scaled_dot_product_attention,
+    scaled_dot_product_attention_vjp,
+)
 from oracles.error_analysis import statistical_line
 from oracles.error_analysis.roundings import losses
 from oracles.formats import BINARY16, BINARY32, Elementary
@@ -33,6 +39,7 @@ class Case:
     changes: dict[str, Any] = field(default_factory=dict)
     least: float = TINY
     scale: float = 1.0
+    bias: Array | None = None
 
 
 def attention(a: Arithmetic, case: Case) -> dict[str, Array]:
@@ -50,13 +57,13 @@ def attention(a: Arithmetic, case: Case) -> dict[str, Array]:
         products = through("product", through("operand", a)[:, :, None] * through("operand", b)[None])
         return through("part", np.add.reduceat(products, np.arange(0, a.shape[1], 32), axis=1)).sum(axis=1)
 
-    s = through("score", scale * product(q, k.T))
-    e = through("exponential", np.exp(s - s.max(axis=1, keepdims=True)))
+    s = through("score", scale * product(q, k.T)) + (0.0 if case.bias is None else through("bias", case.bias))
+    e = through("exponential", np.exp(through("difference", s - s.max(axis=1, keepdims=True))))
     p = through("weight", e / e.sum(axis=1, keepdims=True))
     lse = s.max(axis=1, keepdims=True) + np.log(e.sum(axis=1, keepdims=True))
     p = p * np.exp(lse - through("log-sum-exp", lse)) if case.step == "log-sum-exp" else p
     saved = through("saved weight", p)
-    out, dp = product(p, v), through("dP", product(g, v.T))
+    out, dp = through("part of the keys", product(p, v)), through("dP", product(g, v.T))
     if a.delta == "output":
         delta = (through("operand", g) * through("saved output", out)).sum(axis=1, keepdims=True)
     else:
@@ -85,6 +92,7 @@ LARGE = 2.0**118 + 2.0**108 * np.arange(QUERIES)[:, None]  # no two of them equa
 COARSE = Elementary(2.0**-21, 0.0, TINY16)
 WIDE = np.ones((1, 512))
 SHORT_RANGE = replace(BINARY32, name="of a short range", smallest_subnormal=TINY16 * 2.0**-23, smallest_normal=TINY16)
+FROM_A_256TH = replace(BINARY16, name="from 1/256", smallest_subnormal=2.0**-18, smallest_normal=2.0**-8)
 CASES = [
     Case("weight", "exp", "dv", (ONE, LOW, keys(1.0), queries(8.0))),
     Case("weight", "weights", "dv", (ONE, LOW16, keys(1.0), ONE), changes={"weights": BINARY16}, least=TINY16),
@@ -111,6 +119,31 @@ CASES = [
         "out",
         (ONE, ALTERNATE * (TINY16 / 4 * (1 + np.arange(KEYS) / 128))[:, None], ALTERNATE, ONE),
         changes={"scores": BINARY16},
+        least=TINY16,
+    ),
+    Case(
+        "difference",
+        "stored_differences",
+        "out",
+        (ONE, keys(0.0, -0.875 / 256), ALTERNATE, ONE),
+        changes={"stored_differences": FROM_A_256TH},
+        least=1 / 256,
+    ),
+    Case(
+        "bias",
+        "bias",
+        "out",
+        (NONE, keys(0.0), ALTERNATE, ONE),
+        changes={"bias": FROM_A_256TH},
+        least=1 / 256,
+        bias=np.resize([0.0, -0.875 / 256], (QUERIES, KEYS)),
+    ),
+    Case(
+        "part of the keys",
+        "stored_parts",
+        "out",
+        (NONE, keys(0.0), keys(TINY16 / 2), ONE),
+        changes={"stored_parts": BINARY16},
         least=TINY16,
     ),
     Case(
@@ -261,6 +294,9 @@ def test_a_step_that_is_flushed_is_within_the_line(case, monkeypatch):
     got = attention(a, case)[case.result]
 
     def excess() -> float:
+        if case.bias is not None:
+            given: Any = {"scale": case.scale, "bias": case.bias, "arithmetic": a}
+            return float(generalised_attention.attention(q[None], k[None], v[None], **given)[0].excess(got[None]).max())
         out = scaled_dot_product_attention(q, k, v, scale=case.scale, arithmetic=a)
         gradients = scaled_dot_product_attention_vjp(q, k, v, None, g, scale=case.scale, arithmetic=a)
         enclosures = dict(zip(NAMES, (out, *gradients), strict=True))

@@ -48,11 +48,17 @@ def wrong_exp(x: Any) -> Any:
     return (np.exp(x.astype(np.float64)) * (1 + off)).astype(np.float32)
 
 
+def moved(exp: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """exp of each number at the place of its neighbour, where `wrong_exp` errs in the other direction."""
+    return lambda x: np.roll(exp(np.roll(x, 1)), -1)
+
+
 FORMS: dict[str, Callable[[Any, Any], Any]] = {
     "2σ(2x) − 1": lambda x, exp: 2 * (ONE / (ONE + exp(-2 * x))) - ONE,
     "1 − 2/(E + 1)": lambda x, exp: ONE - 2 / (exp(2 * x) + ONE),
     "(E − 1)/(E + 1)": lambda x, exp: (exp(2 * x) - ONE) / (exp(2 * x) + ONE),
     "(1 − E)/(1 + E)": lambda x, exp: np.copysign((ONE - exp(-2 * np.abs(x))) / (ONE + exp(-2 * np.abs(x))), x),
+    "(E₁ − E₂)/(E₁ + E₂)": lambda x, exp: (exp(x) - moved(exp)(-x)) / (exp(x) + moved(exp)(-x)),
 }
 
 
@@ -73,6 +79,17 @@ def test_tanh_by_exponentials_is_within_an_absolute_error_only(form: str, sign: 
     assert off.max() <= absolute
     assert off.max() > absolute / 10
     assert (off > 2.0**-11 * np.abs(exact)).any()
+
+
+def test_two_exponentials_of_opposite_errors_need_all_of_their_error() -> None:
+    """Those of 16 bits, 2⁻¹⁸ off: half of that, as one exponential makes, would refuse them."""
+    stated = oracles.preset("bfloat16-tanh-by-exponentials")
+    error, tanh = stated.exp.relative, stated.tanh
+    assert tanh is not None
+    x = np.float32(2.0**-10)
+    up, down = (np.float32(np.exp(float(y)) * (1 + e)) for y, e in ((x, error), (-x, -error)))
+    found = float((up - down) / (up + down))
+    assert error / 2 + 6 * 2.0**-24 < abs(found - np.tanh(float(x))) <= tanh.flush
 
 
 def capped(tanh: Callable[[Any], Any], q: Array, k: Array, v: Array, cap: float) -> list[Array]:

@@ -11,7 +11,7 @@ import flint
 import numpy as np
 
 from oracles.ball import Array
-from oracles.error_analysis.computation import slack
+from oracles.error_analysis.computation import rescaling_exp, slack
 from oracles.error_analysis.visible_keys import Mask
 from oracles.formats import BINARY64, Arithmetic
 from oracles.tests.simulated.forms import Form
@@ -83,16 +83,18 @@ class Kernel:
         """Sums along rows, as a column."""
         return self.work((sums or self.sums).total(x.T))[:, None]
 
-    def exp(self, x: Array, signs: Array) -> Array:
+    def exp(self, x: Array, signs: Array, rescaling: bool = False) -> Array:
         """exp(x), or 2^x in base 2: the nearest number, or a number with the largest error that the
-        arithmetic allows, in the directions of `signs`; exp(0) is 1.
+        arithmetic allows, in the directions of `signs`.
         """
+        stated = rescaling_exp(self.a) if rescaling else self.a.exp
         e, size = (np.exp(x), np.abs(x)) if self.form.base == "e" else (np.exp2(x), np.abs(x) * LN2)
         if self.form.exp != "near":
             u = self.a.elementwise.unit_roundoff
-            bound = self.a.exp.relative + self.a.exp.per_unit * np.where(np.isfinite(size), size, 0.0)
+            bound = stated.relative + stated.per_unit * np.where(np.isfinite(size), size, 0.0)
             room = np.where(bound > 4 * u, bound - 4 * u, bound / 2 if u == BINARY64.unit_roundoff else bound)
-            e = np.where((e < self.a.exp.flush) & (signs < 0), 0.0, e * (1 + np.where(x == 0, 0.0, signs * room)))
+            room = np.where(x == 0, max(stated.at_zero - 4 * u, 0.0), room)
+            e = np.where((e < stated.flush) & (signs < 0), 0.0, e * (1 + signs * room))
         return self.work(e)
 
     def log(self, x: Array) -> Array:
@@ -144,6 +146,7 @@ class Kernel:
         after all keys.
         """
         form, store, work = self.form, rounding(self.a.weights), self.work
+        stored_difference = rounding(self.a.stored_differences)
         tile = form.tile or s.shape[1]
         m = np.full((len(s), 1), -np.inf)
         total, out, weights = np.zeros((len(s), 1)), np.zeros((len(s), v.shape[1])), np.zeros_like(s)
@@ -152,9 +155,9 @@ class Kernel:
             highest = np.maximum(m, s[:, keys].max(axis=1, keepdims=True))
             if form.lazy:
                 highest = np.where(highest > m + slack(self.a) * (1 if form.base == "2" else LN2), highest, m)
-            shrink = np.where(m == -np.inf, 0.0, self.exp(work(m - highest), signs[:, :1]))
+            shrink = np.where(m == -np.inf, 0.0, self.exp(work(m - highest), signs[:, :1], rescaling=True))
             m = highest
-            x = np.where(s[:, keys] == -np.inf, -np.inf, work(s[:, keys] - m))
+            x = np.where(s[:, keys] == -np.inf, -np.inf, stored_difference(work(s[:, keys] - m)))
             e = self.exp(x, signs[:, keys])
             summed = e if form.passes == 1 else self.exp(x, -signs[:, keys])
             weights = work(weights * shrink)
@@ -191,11 +194,17 @@ class Kernel:
         """The parts of the keys, merged by their log-sum-exps."""
         first, *others = self.parts(s, v, signs)
         out, lse, weights = first
+        store = rounding(self.a.stored_parts)
+        if others:
+            out = store(out)
         for other, other_lse, other_weights in others:
             high = np.maximum(lse, other_lse)
-            a, b = (np.where(x == -np.inf, 0.0, self.exp(self.work(x - high), signs[:, :1])) for x in (lse, other_lse))
+            a, b = (
+                np.where(x == -np.inf, 0.0, self.exp(self.work(x - high), signs[:, :1], rescaling=True))
+                for x in (lse, other_lse)
+            )
             total = self.work(a + b)
-            out = self.over(self.work(self.work(a * out) + self.work(b * other)), total)
+            out = self.over(self.work(self.work(a * out) + self.work(b * store(other))), total)
             weights = self.over(np.hstack([self.work(a * weights), self.work(b * other_weights)]), total)
             lse = self.work(high + self.log(total))
         return Forward(out, lse, s, weights)

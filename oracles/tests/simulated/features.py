@@ -108,7 +108,7 @@ class FeaturedKernel(Kernel):
 
     def logits(self, s: Array) -> Array:
         """The logits after the softcap, the bias, and the change of base."""
-        bias = self.of.bias
+        bias = None if self.of.bias is None else rounding(self.a.bias)(self.of.bias)
         if self.of.after_bias:
             s = s if bias is None else self.held(self.work(s + bias))
             return self.in_base(self.capped(s if self.of.blocked is None else np.where(self.of.blocked, -np.inf, s)))

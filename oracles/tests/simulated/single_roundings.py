@@ -96,6 +96,7 @@ class Kernel:
     exp: Change = np.exp
     block: int | None = None
     rescale: float = 1.0
+    at_zero: float = 1.0
     saved_lse: Change = unchanged
     summed: Change = unchanged
     weight: Change = unchanged
@@ -114,23 +115,27 @@ class Kernel:
     tanh: Change = np.tanh
     bias: Array | None = None
     biased: Change = unchanged
+    read_bias: Change = unchanged
+    difference: Change = unchanged
+    part: Change | None = None
 
     def scores(self, q: Array, k: Array) -> Array:
         """s = (q/√d)·kᵀ, with a softcap and a bias if the kernel has them."""
         scaled = self.scaled_q(self.operands(q) / np.sqrt(q.shape[1]))
         s = self.score(product(scaled, self.operands(k).T, self.accumulate))
         s = s if self.cap is None else self.cap * self.tanh(self.quotient(s / self.cap))
-        return s if self.bias is None else self.biased(s + self.bias)
+        return s if self.bias is None else self.biased(s + self.read_bias(self.bias))
 
     def exponentials(self, s: Array) -> tuple[Array, Array]:
         """exp(s − m) and m; a block with a larger score rescales the exponentials of earlier
-        blocks.
+        blocks by an exponential, every other block by exp(0).
         """
         m = s.max(axis=1, keepdims=True)
-        e = self.exp(s - m)
+        e = self.exp(self.difference(s - m))
         for start in range(self.block or s.shape[1], s.shape[1], self.block or 1):
             moves = s[:, start : start + (self.block or 1)].max(axis=1) > s[:, :start].max(axis=1)
             e[moves, :start] *= self.rescale
+            e[~moves, :start] *= self.at_zero
         return e, m
 
     def forward(self, q: Array, k: Array, v: Array) -> Array:
@@ -138,6 +143,8 @@ class Kernel:
         e, _ = self.exponentials(self.scores(q, k))
         p = self.weight(self.summed(e) / product(self.summed(e), np.ones((e.shape[1], 1)), self.accumulate))
         total = np.zeros((q.shape[0], v.shape[1]))
+        if self.part is not None:  # every key is a part, whose output is its value
+            v = self.part(v)
         for left, right in zip(p.T, self.operands(v), strict=True):
             total = self.accumulate(total + self.term(left[:, None] * right))
         return self.output(total)
@@ -270,6 +277,12 @@ def two_large_keys(k: Array, v: Array, g: Array) -> None:
     k[0], k[100], v[0] = 0, 1, 1
 
 
+def two_equal_large_keys(k: Array, v: Array, g: Array) -> None:
+    """The first key and a late one have the largest score; queries are 1."""
+    k[:], v[:] = -100, 0
+    k[[0, 100]], v[0] = 0, 1
+
+
 def keys_of_one_and_a_half_roundoffs(k: Array, v: Array, g: Array) -> None:
     """Each moves a sum of 1 by two roundoffs of 2⁻⁹, to the nearest number; queries are 1."""
     k[:], v[:] = np.log(1.5 * 2.0**-9), 0
@@ -301,6 +314,7 @@ def keys_that_are_rounded_up(k: Array, v: Array, g: Array) -> None:
 
 FIXED = replace(BINARY64, smallest_subnormal=2.0**-20, smallest_normal=2.0**-20)
 COARSE = Elementary(2.0**-8, 0.0, 0.0)
+OFF_AT_ZERO = Elementary(2.0**-8, 0.0, 0.0, at_zero=2.0**-8)
 ABSOLUTE = Elementary(2.0**-50, 0.0, 2.0**-8)
 EAGER = replace(FLOAT64, rescale_slack=0.0)
 
@@ -327,9 +341,13 @@ KERNELS = {
     "sloping exponential": Kernel(exp=sloping_exp),
     "coarse exponential": Kernel(exp=coarse_exp),
     "kept weights": Kernel(block=1, rescale=1 + 2.0 ** (-8), kept=True),
+    "bfloat16 differences": Kernel(difference=brain16),
+    "bfloat16 parts": Kernel(part=brain16),
+    "bfloat16 bias": Kernel(read_bias=brain16),
     "bfloat16 log-sum-exp": Kernel(saved_lse=brain16),
     "coarse rescalings": Kernel(block=1, rescale=1 + 2.0 ** (-5)),
     "coarse rescaling of large keys": Kernel(block=1, rescale=1 + 2.0 ** (-6)),
+    "coarse rescaling by exp(0)": Kernel(block=1, at_zero=1 - 2.0 ** (-8)),
     "rescalings in nine bits": Kernel(block=1, rescale=1 + 2.9 * 2.0 ** (-9)),
     "accumulator of nine bits": Kernel(accumulate=nearest(9)),
     "division in bfloat16": Kernel(term=divided_by_its_weight),
@@ -376,11 +394,23 @@ CASES = {
         values="one",
         prepare=two_large_keys,
     ),
+    "shared.unmoved": Case(
+        replace(FLOAT64, rescale_block=1, rescale_exp=OFF_AT_ZERO, shared_weights=True),
+        (1, 128, 1, 1),
+        values="one",
+        prepare=two_equal_large_keys,
+    ),
     "separate.slope": Case(replace(EAGER, exp=Elementary(2.0 ** (-50), 2.0 ** (-8), 0.0)), (4, 8, 8, 2), q=4),
     "separate.exp": Case(replace(FLOAT64, exp=Elementary(2.0 ** (-8), 0.0, 0.0)), (4, 8, 8, 2)),
     "separate.rescale": Case(replace(FLOAT64, rescale_block=1, exp=COARSE), (8, 32, 2, 2)),
     "separate.rescaling": Case(
         replace(FLOAT64, rescale_block=1, exp=COARSE), (1, 128, 1, 1), values="one", prepare=two_large_keys
+    ),
+    "separate.unmoved": Case(
+        replace(FLOAT64, rescale_block=1, rescale_exp=OFF_AT_ZERO),
+        (1, 128, 1, 1),
+        values="one",
+        prepare=two_equal_large_keys,
     ),
     "anew.slope": Case(
         replace(EAGER, exp=Elementary(2.0 ** (-50), 2.0 ** (-8), 0.0)),
@@ -399,6 +429,9 @@ CASES = {
         values="one",
         prepare=ascending_keys_of_two_values,
     ),
+    "stored_differences": Case(replace(FLOAT64, stored_differences=BRAIN16), (4, 8, 8, 2), q=4),
+    "stored_parts": Case(replace(FLOAT64, stored_parts=BRAIN16), (4, 8, 8, 2)),
+    "bias": Case(replace(FLOAT64, bias=BRAIN16), (4, 8, 8, 2), bias=True),
     "saved_lse": Case(replace(FLOAT64, saved_lse=BRAIN16), (4, 8, 8, 2), "dv", q=4),
     "sum": Case(replace(FLOAT64, accumulate=2.0 ** (-9)), (2, 256, 1, 2), q=0, values="positive"),
     "addition": Case(

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from oracles import Arithmetic
-from oracles.formats import BINARY16, BRAIN16, PRESETS
+from oracles.formats import BINARY16, BRAIN16, PRESETS, preset
 
 __all__ = ["ARITHMETICS", "FEATURED"]
 
@@ -12,6 +12,17 @@ def _also(name: str, what: str, **fields: object) -> Arithmetic:
     base = next(arithmetic for arithmetic in PRESETS if arithmetic.name == name)
     return replace(base, name=f"{name}, {what}", **fields)  # type: ignore[arg-type]
 
+
+_SUFFIXED = (
+    "float16-stored-gradients-fast-exponential",
+    "bfloat16-fast-exponential",
+    "bfloat16-tensor-core-flash",
+    "bfloat16-tensor-core-flash-flushing",
+    "bfloat16-eager-stored-differences",
+    "float16-stored-parts",
+    "bfloat16-stored-parts",
+    "float32-float16-bias",
+)
 
 ARITHMETICS = {
     a.name: a
@@ -30,9 +41,10 @@ ARITHMETICS = {
         _also("bfloat16", "flushing", flush_to_zero=True),
         _also("bfloat16", "saved in 16 bits", saved_lse=BRAIN16, saved_weights=BRAIN16, grad_weights=BRAIN16),
         _also("float16", "scores stored", scores=BINARY16),
+        *map(preset, _SUFFIXED),
     )
 }  # fmt: skip
-"""Every preset, and single fields that no preset has."""
+"""Every preset, presets with suffixes, and single fields that no preset has."""
 
 FEATURED = (
     *(a.name for a in PRESETS),
@@ -40,5 +52,6 @@ FEATURED = (
     "float32, one pass, no rescaling",
     "float32, flushing",
     "float16, scores stored",
+    *_SUFFIXED,
 )
 """Those that attention is attacked in with features: the others differ in what features have no part in."""
