@@ -25,11 +25,16 @@ from properties.contract.wording import printable, shown
 
 __all__ = ["LAYOUTS", "USUAL_REFUSALS", "Implementation", "implementation_of"]
 
+_WORDS: dict[str, Callable[[int, int], int]] = {
+    "minus": sub,
+    "modulo": lambda larger, smaller: larger % max(smaller, 1),
+}
 _COMBINED = [
-    (name, *name.split(f"_{word}_"), combine)
-    for word, combine in (("minus", sub), ("modulo", lambda larger, smaller: larger % max(smaller, 1)))
+    (name, larger, smaller, combine)
+    for word, combine in _WORDS.items()
     for name in SIZES
-    if f"_{word}_" in name
+    for larger, found, smaller in [name.partition(f"_{word}_")]
+    if found
 ]
 """Numbers that follow from two sizes: the name, the names of both sizes, and the function of them."""
 _NO_SIZES = (*(name for name, *_ in _COMBINED), "start_pos", "rotary_dim", "scale")

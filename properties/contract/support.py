@@ -76,7 +76,9 @@ OF_SIZES = {
     "value_dim = head_dim": OfSizes(
         "It takes values as wide as queries and keys.", {"value_dim_minus_head_dim": Listed((0,))}
     ),
-    "no grouped heads": OfSizes("It takes as many key heads as query heads.", {"num_heads_minus_kv_heads": Listed((0,))}),
+    "no grouped heads": OfSizes(
+        "It takes as many key heads as query heads.", {"num_heads_minus_kv_heads": Listed((0,))}
+    ),
     "heads divide": OfSizes(
         "It takes numbers of query heads that are multiples of the number of key heads.",
         {"num_heads_modulo_kv_heads": Listed((0,))},
@@ -102,6 +104,7 @@ WORDS = {
     "at most N shapes": "It takes at most N shapes of the arguments of each operation in a process.",
 }
 """The words that `supports` may hold, with their meanings."""
+
 
 class OutsideError(ValueError):
     """Raised when an implementation does not take a call. The message is a sentence that says why."""

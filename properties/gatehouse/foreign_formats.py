@@ -153,7 +153,7 @@ def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = (), workloads:
             "shapes": shapes,
         },
         libraries,
-        tuple(untried),
+        untried=tuple(untried),
     )
 
 

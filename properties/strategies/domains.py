@@ -4,7 +4,14 @@ from typing import Any
 
 from properties.contract.features import KINDS
 from properties.contract.operations import OPERATIONS
-from properties.strategies import adjustments, drawn_masks, model_points, operating_points, point_numbers, special_values
+from properties.strategies import (
+    adjustments,
+    drawn_masks,
+    model_points,
+    operating_points,
+    point_numbers,
+    special_values,
+)
 from properties.strategies.domain import EVEN, LONG, ODD, OF_MODELS, SHORT, TILES, WIDTHS, Domain
 from properties.strategies.dominating import LONG as FARTHEST
 from properties.strategies.dominating import MANY

@@ -178,7 +178,7 @@ def _both(name: str, special: _Special) -> NumberedPoint:
         name,
         {**_SMALL, **sizes},
         lambda sizes: {key: value(sizes) for key, value in options.items()},
-        score,
+        score=score,
     )
 
 

@@ -24,8 +24,8 @@ from properties.contract.results import BrokenError, Call
 from properties.contract.subject import Subject
 from properties.contract.support import OutsideError
 from properties.contract.tried_calls import NotTaken, not_taken
-from properties.inspection.signatures import undeclared_features
 from properties.contract.wanted_shapes import as_text, concerns
+from properties.inspection.signatures import undeclared_features
 from properties.laws.agreement import AGREEMENT
 from properties.laws.commuting_squares import Square
 from properties.laws.law import Law
@@ -34,7 +34,7 @@ from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS, QUIRKS
 from properties.strategies.wanted_cases import MOST_PRODUCTS, WantedCases
 from properties.verifier.case_drawing import MAX_SEED, by_profile, numbers_of_cases, turns
-from properties.verifier.coverage import Coverage, CoverageCounter
+from properties.verifier.coverage import CoverageCounter
 from properties.verifier.first_look import narrowed
 from properties.verifier.notes import failure
 from properties.verifier.report import Outcome, reason_for
@@ -483,8 +483,8 @@ class Examination:
             if fails and law.name == UNSUPPORTED and settled.status == "violated":
                 settled = replace(settled, status="not applicable", violation=None, reason=_REPAIR_FIRST)
             coverage = self.coverage.coverage()
-            yield settled if place else replace(
-                settled, not_taken=found, undeclared_features=features, coverage=coverage
+            yield (
+                settled if place else replace(settled, not_taken=found, undeclared_features=features, coverage=coverage)
             )
 
 
