@@ -32,7 +32,8 @@ class Cases:
     them.
 
     `fixed` are the cases of a domain of points, and `names` their names: the seeds 0, 1, … give them
-    in order. `left_out` says which points the implementation does not take; "" if it takes all.
+    in order, and start again. The seed also decides the numbers in arrays that are not zeros.
+    `left_out` says which points the implementation does not take; "" if it takes all.
     """
 
     def __init__(self, operation: Operation, domain: Domain, implementation: Implementation) -> None:
@@ -51,10 +52,9 @@ class Cases:
         """Return the arguments of the operation that a seed determines."""
         if not self.fixed:
             return self.arguments(Choices(seed))
-        place = seed % len(self.fixed)
-        point = self.operation.named(self.fixed[place])
+        point = self.operation.named(self.fixed[seed % len(self.fixed)])
         if self.domain.adjust is not None:
-            self.domain.adjust(self.operation, self.implementation, point, Choices(1 + place))
+            self.domain.adjust(self.operation, self.implementation, point, Choices(1 + seed))
         return tuple(point.values())
 
     def arguments(self, choose: Choices) -> tuple[Any, ...]:

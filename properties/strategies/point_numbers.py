@@ -15,7 +15,7 @@ from properties.strategies.choices import Choices, rounded
 
 __all__ = ["border_keys", "borders", "ordinary"]
 
-_STEP = 1 / 64  # ordinary numbers are its multiples from −2 to 2
+_STEP = 1 / 64  # of a grid from −2 to 2
 _SCORE = 16.0  # of a border key; the other scores are 0, and 4096·exp(−16) is less than 1/2000
 _QUERY = 8.0
 _KEYS_OF_A_ROW = 8  # each has at least an eighth of the weight, also in formats of few bits
@@ -23,7 +23,9 @@ _FACTORS = 7  # whole numbers by which the values of heads differ; the columns d
 
 
 def ordinary(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
-    """Fill each array of numbers with multiples of 1/64 from −2 to 2. Options and tables stay."""
+    """Fill each array of numbers with normally distributed numbers, or with multiples of 1/64 from −2 to
+    2. Options and tables stay.
+    """
     _fill(operation, implementation, case, choose)
 
 
@@ -37,13 +39,15 @@ def _fill(
     """Fill each array of numbers but the `others`. Weights, which all batch entries share, are divided by
     about the square root of their number of rows.
     """
+    is_normal = choose.happens()
     for parameter in operation.takes:
         name = parameter.name
         if parameter.axes and parameter.kind is Kind.NUMBERS and not parameter.optional and name not in others:
             target = operation.stored(name, implementation.resolved_arithmetic)
             shape = case[name].shape
             power = 0 if BATCH in parameter.axes else round(log2(max(shape[0], 1)) / 2)
-            case[name] = rounded(choose.grid(shape, _STEP) * 2.0**-power, target)
+            numbers = choose.numbers(shape, target, "normal") if is_normal else choose.grid(shape, _STEP)
+            case[name] = rounded(numbers * 2.0**-power, target)
 
 
 def borders(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:

@@ -63,7 +63,7 @@ def turns(
 ) -> Iterator[tuple[str, int]]:
     """Yield the domain (family of inputs) and the seed of each case to draw, in order. Every domain
     gets its cases in proportion to its number, spread over the whole order. The seeds of `fixed`
-    domains count from 0.
+    domains are consecutive, from a multiple of their number on.
 
     For this reason a run that is cut short has drawn from all domains. The order depends on the
     numbers alone: a run with a time limit draws the first cases of a run without one.
@@ -72,13 +72,19 @@ def turns(
         (place / numbers[name], name, seed)
         for name in domains
         for place, seed in enumerate(
-            range(numbers[name])
+            _consecutive(f"{random_seed} {operation} {name}", numbers[name])
             if name in fixed
             else _seeds(f"{random_seed} {operation} {name} {round_name}", numbers[name], round_name)
         )
     ]
     for _, name, seed in sorted(order, key=lambda turn: turn[0]):
         yield name, seed
+
+
+def _consecutive(source: str, number: int) -> range:
+    """Return the seeds of `number` fixed cases: the remainder of a seed is the place of its case."""
+    start = number * Random(source).randint(0, MAX_SEED // number - 1)
+    return range(start, start + number)
 
 
 def _seeds(source: str, number: int, round_name: str) -> list[int]:

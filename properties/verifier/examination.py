@@ -347,7 +347,7 @@ class Examination:
         """
         cases, before = group[0].cases[name], self.subject.seconds
         if self._seconds_of_points > _SECONDS_OF_POINTS:
-            self._untried.setdefault(name, []).append(cases.names[seed])
+            self._untried.setdefault(name, []).append(cases.names[seed % len(cases.names)])
             return
         arguments = cases.draw(seed)
         if quirk:
