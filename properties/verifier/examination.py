@@ -217,10 +217,10 @@ class Examination:
     def _check_on_a_case(self, name: str, seed: int, group: list[Trial], round_name: str) -> None:
         """Draw a case (test input) of a domain (family of inputs) and check some laws on it. In the
         first round, these are the laws whose turn it is. In a further round, they are the laws that
-        want more cases. On a fixed case that is a quirk, all laws are checked.
+        want more cases. On a fixed case all laws are checked.
         """
         arguments, quirk = group[0].cases[name].draw(seed), name in QUIRKS
-        if quirk and group[0].cases[name].fixed:
+        if group[0].cases[name].fixed:
             self._further(arguments, seed, [trial for trial in group if trial.open], quirk)
             return
         if not round_name:
