@@ -30,14 +30,14 @@ def arguments_that_share_memory_are_read_as_copies(subject: Subject, *arguments:
     passed twice.
     """
     operation, implementation = OPERATIONS[subject.operation], subject.implementation
-    asked = False
+    own, asked = results_of(subject(*arguments)), False
     for words, changed, layout in calls_in_memory(operation, implementation, arguments):
         try:
             views = subject.call(operation.name, changed, layout)
         except RaisedError as raised:
             subject.require(implementation.layouts is None and layout != "aliased", f"with {words}, it {raised}")
             continue
-        copies = results_of(subject.call(operation.name, changed))
+        copies = own if changed is arguments else results_of(subject.call(operation.name, changed))
         for name, view, copy in zip(operation.returned(changed), results_of(views), copies, strict=False):
             subject.alike(view, copy, f"with {words}, {name}")
         asked = True

@@ -34,13 +34,15 @@ def calls_in_memory(
     """Yield calls as a phrase, their arguments, and the memory layout of these.
 
     Each two arrays of one shape, and all of them, are one array; all arrays of one shape lie in one
-    buffer; each array repeats itself along each axis; and each array has each other layout.
+    buffer; each array repeats itself along each axis; and each array has each other layout. In a
+    call with a mask or a bias, this array alone is changed.
     """
     case = operation.named(arguments)
-    names = [name for name, x in case.items() if isinstance(x, np.ndarray) and x.ndim > 1 and x.size]
+    every = [name for name, x in case.items() if isinstance(x, np.ndarray) and x.ndim > 1 and x.size]
+    names = [name for name in every if name in ("mask", "bias")] or every
     yield from _aliased(operation, case, names)
     declared = implementation.layouts
-    if declared is None or "packed" in declared:
+    if len(names) > 1 and (declared is None or "packed" in declared):
         yield "arrays of one shape in one buffer", arguments, "packed"
     for name in names:
         for layout in conversion.layouts(implementation, case[name]):

@@ -149,7 +149,7 @@ def test_the_command_ends_in_time_and_says_which_laws_were_cut_short(tmp_path, m
     (tmp_path / "slow_kernels.py").write_text(KERNELS)
     monkeypatch.chdir(tmp_path)
     start = time.monotonic()
-    assert main(["verify", "slow_kernels:slow", "--time-limit", "6s", "--jobs", "1", "--json", "out.json"]) == 1
+    assert main(["verify", "slow_kernels:slow", "--time-limit", "6s", "--jobs", "1", "--json", "out.json", "-v"]) == 1
     assert time.monotonic() - start < 60  # without a limit it takes minutes; the machine may be busy
     report = json.loads((tmp_path / "out.json").read_text())
     assert report["settings"]["time_limit"] == 6.0

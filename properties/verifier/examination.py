@@ -325,7 +325,7 @@ class Examination:
     def _check_on_a_case(self, name: str, seed: int, group: list[Trial], round_name: str) -> None:
         """Draw a case (test input) of a domain (family of inputs) and check some laws on it. In the
         first round, these are the laws whose turn it is. In a further round, they are the laws that
-        want more cases. On a fixed case that is a quirk, all laws are checked.
+        want more cases. On a fixed case all laws are checked.
         """
         cases, quirk = group[0].cases[name], name in QUIRKS
         if cases.fixed:
@@ -349,11 +349,7 @@ class Examination:
         if self._seconds_of_points > _SECONDS_OF_POINTS:
             self._untried.setdefault(name, []).append(cases.names[seed % len(cases.names)])
             return
-        arguments = cases.draw(seed)
-        if quirk:
-            self._further(arguments, seed, [trial for trial in group if trial.open], quirk)
-        else:
-            self._case(arguments, seed, group, quirk)
+        self._further(cases.draw(seed), seed, [trial for trial in group if trial.open], quirk)
         self._seconds_of_points += self.subject.seconds - before
 
     def _case(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], quirk: bool) -> None:
