@@ -76,7 +76,9 @@ OF_SIZES = {
     "value_dim = head_dim": OfSizes(
         "It takes values as wide as queries and keys.", {"value_dim_minus_head_dim": Listed((0,))}
     ),
-    "no grouped heads": OfSizes("It takes as many key heads as query heads.", {"num_heads_minus_kv_heads": Listed((0,))}),
+    "no grouped heads": OfSizes(
+        "It takes as many key heads as query heads.", {"num_heads_minus_kv_heads": Listed((0,))}
+    ),
     "heads divide": OfSizes(
         "It takes numbers of query heads that are multiples of the number of key heads.",
         {"num_heads_modulo_kv_heads": Listed((0,))},
