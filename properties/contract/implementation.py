@@ -23,9 +23,13 @@ from properties.contract.wording import printable, shown
 
 __all__ = ["LAYOUTS", "USUAL_REFUSALS", "Implementation", "implementation_of"]
 
+_COMBINING: dict[str, Callable[[int, int], int]] = {
+    "minus": sub,
+    "modulo": lambda larger, smaller: larger % max(smaller, 1),
+}
 _COMBINED = [
-    (name, *name.split(f"_{word}_"), combine)
-    for word, combine in (("minus", sub), ("modulo", lambda larger, smaller: larger % max(smaller, 1)))
+    (name, name.split(f"_{word}_")[0], name.split(f"_{word}_")[1], combine)
+    for word, combine in _COMBINING.items()
     for name in SIZES
     if f"_{word}_" in name
 ]

@@ -105,6 +105,7 @@ WORDS = {
 }
 """The words that `supports` may hold, with their meanings."""
 
+
 class OutsideError(ValueError):
     """Raised when an implementation does not take a call. The message is a sentence that says why."""
 

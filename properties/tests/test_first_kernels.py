@@ -178,7 +178,10 @@ def _written(folder: Path, text: str, c: str = "") -> None:
             _CHECKED_CTYPES, _CHECKED_C, ["float64 arrays (out has dtype float32"], marks=pytest.mark.thorough, id="C"
         ),
         pytest.param(
-            _NUMPY, "", ["edges: head_dim = 0 (ZeroDivisionError", "n_k = 0 (ValueError", "a mask with fewer axes (ValueError"], id="NumPy"
+            _NUMPY,
+            "",
+            ["edges: head_dim = 0 (ZeroDivisionError", "n_k = 0 (ValueError", "a mask with fewer axes (ValueError"],
+            id="NumPy",
         ),
     ],
 )
