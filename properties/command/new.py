@@ -219,9 +219,7 @@ def _new(options: argparse.Namespace) -> int:
     except OSError as error:
         raise ValueError(f"{file} cannot be written: {error.strerror}.") from error
     to_fill_in = re.findall(r'"Fill in (\w+)', text)
-    print(
-        f"{file}: fill in {', '.join(to_fill_in)}; then `attnspec verify {file}`, and `attnspec verify --strict {file}` in CI."
-    )
+    print(f"{file}: fill in {', '.join(to_fill_in)}; then `attnspec verify {file}`, in CI with `--strict`.")
     return 0
 
 

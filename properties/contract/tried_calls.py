@@ -66,10 +66,20 @@ def tried_call(operation: Operation, arguments: tuple[Any, ...], layout: str, er
     scale = named.get("scale")
     passes |= {"a negative scale" if scale < 0 else "a scale of 0"} if scale is not None and scale <= 0 else set()
     passes |= {"arrays that are not contiguous"} if layout != "contiguous" else set()
-    masks = [value for name, value in named.items() if operation.is_mask(name) and isinstance(value, np.ndarray)]
-    if any(mask.size and not mask.any(-1).all() for mask in masks):
-        passes.add("a fully masked row")
+    for name, mask in named.items():
+        if operation.is_mask(name) and isinstance(mask, np.ndarray):
+            passes |= set(_kinds_of_mask(mask, len(lead) + len(operation.axes[name]) - 1))
     return TriedCall(operation.name, sizes, frozenset(passes), printable(error.removeprefix("raised ")))
+
+
+def _kinds_of_mask(mask: Any, axes: int) -> Iterator[str]:
+    """Yield what is special about a mask; `axes` is the number of axes of the full mask."""
+    if mask.ndim < axes:
+        yield "a mask with fewer axes"
+    if 1 in mask.shape:
+        yield "a mask with an axis of size 1"
+    if mask.size and not mask.any(-1).all():
+        yield "a fully masked row"
 
 
 def _is_optional(operation: Operation, name: str) -> bool:

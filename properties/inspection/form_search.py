@@ -56,8 +56,15 @@ _LINEAR: Mapping[str, str] = {
 """An argument of each operation in which the first result is linear."""
 
 
-def form_of(function: Callable[..., Any], operation: str, until: float = inf, calls: int = _MOST_CALLS) -> Form:
-    """Return how a function can be called as an operation.
+def form_of(
+    function: Callable[..., Any],
+    operation: str,
+    until: float = inf,
+    calls: int = _MOST_CALLS,
+    observe: Callable[[str, tuple[Any, ...], str], None] | None = None,
+) -> Form:
+    """Return how a function can be called as an operation. `observe` is called with every call before
+    it is made.
 
     At most `calls` calls are made, until `until`, a reading of time.monotonic. `Form.assumed` says
     if the search ended early. Raises NoFormError if no call worked, and ValueError for `decode`,
@@ -65,7 +72,7 @@ def form_of(function: Callable[..., Any], operation: str, until: float = inf, ca
     """
     if OPERATIONS[operation].is_played:
         raise ValueError(f"{operation} takes a class of caches, and not a function.")
-    trials = Trials(function, operation, calls, until)
+    trials = Trials(function, operation, calls, until, observe)
     try:
         for find in _STAGES:
             find(trials)

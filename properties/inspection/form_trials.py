@@ -46,11 +46,20 @@ class Trials:
     is_unchecked   whether the function took arrays of a type that it does not return
     refusals       what failed
     assumed        what was not tried
+
+    `observe` is called with every call before it is made.
     """
 
-    def __init__(self, function: Callable[..., Any], operation: str, most: int, until: float = inf) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        operation: str,
+        most: int,
+        until: float = inf,
+        observe: Callable[[str, tuple[Any, ...], str], None] | None = None,
+    ) -> None:
         self.function, self.operation, self.most, self.until = function, OPERATIONS[operation], most, until
-        self.calls, self.has_returned = 0, False
+        self.calls, self.has_returned, self._observe = 0, False, observe
         self.first = self.trial = Trial()
         self.base: list[Array] = []
         self.is_unchecked = False
@@ -166,7 +175,8 @@ class Trials:
     def _judged(self, function: Callable[..., Any], form: Form, trial: Trial, layout: str) -> list[Array]:
         """The results of a call through the contract. Raises RefusedError if it fails."""
         arguments = trial.arguments(self.operation)
-        caller = Caller(form.implementation("trial", function), self.operation.name)
+        observe = self._observe if function == self._recorded else None
+        caller = Caller(form.implementation("trial", function), self.operation.name, observe)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -219,8 +219,9 @@ class _Work:
 
     def form(self, function: Any, operation: str) -> Form:
         """How a function can be called as an operation."""
-        few = {"calls": _CALLS_OF_A_QUICK_FORM} if self.is_quick else {}
-        return form_of(function, operation, self.until, **few)
+        if self.is_quick:
+            return form_of(function, operation, self.until, _CALLS_OF_A_QUICK_FORM)
+        return form_of(function, operation, self.until)
 
     def calls(self, used: int = 0) -> Calls:
         """The calls that may still be made after some were used."""

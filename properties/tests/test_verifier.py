@@ -40,9 +40,8 @@ ROPE = "rope is within its error limit[rope]"
 
 def outcome_of(function, law=ROPE, examples=40, **promises):
     (chosen,) = find(law)
-    return check(
-        chosen, Implementation("planted", {chosen.operation: function}, **{"supports": (), **promises}), examples, 0
-    )
+    planted = Implementation("planted", {chosen.operation: function}, **{"supports": (), **promises})
+    return check(chosen, planted, examples, 0)
 
 
 def raises_on_long(x, start_pos=0):

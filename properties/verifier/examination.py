@@ -37,7 +37,7 @@ from properties.verifier.case_drawing import MAX_SEED, by_profile, numbers_of_ca
 from properties.verifier.coverage import CoverageCounter
 from properties.verifier.first_look import narrowed
 from properties.verifier.notes import failure
-from properties.verifier.report import Outcome, reason_for
+from properties.verifier.report import Outcome, Violation, reason_for
 from properties.verifier.trial import FAILED, TIME, Evidence, Trial, does_not_apply, unknown
 
 __all__ = ["Examination", "Observer", "Supervision"]
@@ -51,7 +51,7 @@ _SILENT_ROUNDS = 2  # after these a law that no case could test gets no further 
 _POINTS = "operating points"  # the domain of the instruments that measure at the sizes of their case
 _CASES_PER_LOOK = 40  # one case of these is judged by finer presets
 _SECONDS_OF_POINTS = 10.0  # of the kernel's calls at operating points; an everyday kernel takes less than one
-_REPAIR_FIRST = "Other checks of the operation fail. Unsupported sizes are looked at when these pass."
+_REPAIR_FIRST = "Other checks of the operation fail. This one is looked at when these pass."
 _CASES_PER_LINE = 4  # one case of these is compared with the statistical line
 
 
@@ -201,7 +201,7 @@ class Examination:
         """Draw the cases that follow from the sizes that trial calls show. Return whether there are
         such cases.
         """
-        self.implementation = narrowed(self.implementation, self.operation)
+        self.implementation = narrowed(self.implementation, self.operation, self.supervision.observe)
         tried, self.subject = self.subject.tried, self._subject()
         self.subject.tried += tried
         self.evidence.tried = self.subject.tried
@@ -464,6 +464,13 @@ class Examination:
                 trial.failed(self.implementation.name, broken, trial.law.case(call.arguments, 0), (call,))
             trial.seconds += time.perf_counter() - start
 
+    def _follows(self, violation: Violation) -> bool:
+        """Whether a violation says nothing new if another law fails: a size that should be refused, or
+        an edge of an undeclared kernel that has returned no right result at all.
+        """
+        nothing_is_right = not (self.implementation.support.declared or violation.calls or self.evidence.right)
+        return violation.law == UNSUPPORTED or (nothing_is_right and bool(self.evidence.wrong))
+
     def outcomes(self) -> Iterator[Outcome]:
         """Yield the outcome of each law, in the order of the laws. The first one has what the calls
         covered, what the operation does not take, and the features that nobody declares.
@@ -474,14 +481,16 @@ class Examination:
             implementation.operations[self.operation], OPERATIONS[self.operation], implementation.features
         )
         fails = any(t.violations and not t.declared for t in self.trials.values() if t.law.name != UNSUPPORTED)
+        of_first: dict[str, Any] = {
+            "not_taken": found,
+            "undeclared_features": features,
+            "coverage": self.coverage.coverage(),
+        }
         for place, law in enumerate(self.laws):
             settled = self.settled.get(law.id) or self.trials[law.id].outcome(self.evidence)
-            if fails and law.name == UNSUPPORTED and settled.status == "violated":
+            if fails and settled.violation is not None and self._follows(settled.violation):
                 settled = replace(settled, status="not applicable", violation=None, reason=_REPAIR_FIRST)
-            coverage = self.coverage.coverage()
-            yield (
-                settled if place else replace(settled, not_taken=found, undeclared_features=features, coverage=coverage)
-            )
+            yield replace(settled, **of_first) if not place else settled
 
 
 def _fail(trials: Iterable[Trial], doing: str, error: Exception) -> None:

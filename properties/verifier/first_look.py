@@ -7,7 +7,6 @@ except for the number format: a kernel that takes no float64 is judged in the wi
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from properties.contract.caller import Caller
@@ -49,7 +48,7 @@ def looked_at(implementation: Implementation, name: str, observe: Observer | Non
     arguments = plain_call(operation, implementation, {})
     if arguments is None or not (error := _error_of(implementation, name, arguments, observe)):
         return Look(implementation)
-    form = _form_of(implementation.operations[name], name)
+    form = _form_of(implementation.operations[name], name, observe)
     if form is None:
         return Look(implementation)
     made = form.implementation(implementation.name, implementation.operations[name])
@@ -67,11 +66,11 @@ def looked_at(implementation: Implementation, name: str, observe: Observer | Non
     return Look(replace(implementation, **changes), tuple(found))
 
 
-def narrowed(implementation: Implementation, name: str) -> Implementation:
+def narrowed(implementation: Implementation, name: str, observe: Observer | None = None) -> Implementation:
     """Return an implementation without declarations, restricted to the sizes and the leading axes
     that trial calls show. It is returned unchanged if no call works.
     """
-    form = None if OPERATIONS[name].is_played else _form_of(implementation.operations[name], name)
+    form = None if OPERATIONS[name].is_played else _form_of(implementation.operations[name], name, observe)
     if form is None:
         return implementation
     made = form.implementation(implementation.name, implementation.operations[name])
@@ -88,10 +87,16 @@ def _error_of(implementation: Implementation, name: str, arguments: tuple[Any, .
     return ""
 
 
-@lru_cache(maxsize=64)
-def _form_of(function: Callable[..., Any], name: str) -> Form | None:
-    """Return how a function can be called; None if no call works."""
-    try:
-        return form_of(function, name, calls=_MOST_CALLS)
-    except NoFormError:
-        return None
+_FORMS: dict[tuple[int, str], tuple[Callable[..., Any], Form | None]] = {}
+"""The forms that were found, by the identity of a function, which is kept, and by the operation."""
+
+
+def _form_of(function: Callable[..., Any], name: str, observe: Observer | None) -> Form | None:
+    """Return how a function can be called; None if no call works. It is looked for once."""
+    key = id(function), name
+    if key not in _FORMS:
+        try:
+            _FORMS[key] = function, form_of(function, name, calls=_MOST_CALLS, observe=observe)
+        except NoFormError:
+            _FORMS[key] = function, None
+    return _FORMS[key][1]
