@@ -141,7 +141,11 @@ def test_a_size_of_0_is_read_only_where_it_is_taken():
     assert cases.left_out.endswith("no channels, no rows.")
 
 
-def test_errors_like_roundings_are_told_by_their_size():
-    rounded = lambda *arguments: REFERENCE[SDPA](*arguments).astype(np.float32).astype(float)  # noqa: E731
-    found = outcomes(SDPA, rounded)["each query reads what it should"]
-    assert found.violation.summary.endswith("of the largest, as by roundings.")
+def test_small_errors_are_told_by_their_size_and_their_signs():
+    def said(operation, law):
+        rounded = lambda *arguments: REFERENCE[operation](*arguments).astype(np.float32).astype(float)  # noqa: E731
+        return outcomes(operation, rounded)[law].violation.summary
+
+    assert said(SDPA, "each query reads what it should").endswith("of the largest, all too large.")
+    softmax = said("hard_masked_softmax", "weights are exponentials divided by their sum")
+    assert softmax.endswith("of the largest, as by roundings.")
