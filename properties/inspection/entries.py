@@ -63,7 +63,8 @@ class Entries:
             return "", wrong
         factor = float(got @ due / (due @ due))
         near = _NEAR * abs(factor) * size
-        if np.allclose(got, factor * due, rtol=0, atol=near) and abs(factor) > _NEAR:
+        is_clear = abs(factor) > _NEAR and abs(factor - 1) > 2 * _NEAR
+        if np.allclose(got, factor * due, rtol=0, atol=near) and is_clear:
             is_true = wrong | (np.isclose(measured, factor * expected, rtol=0, atol=near) & rows)
             return f"{{is}} {factor:.4g} times what {{it}} should be", is_true
         if rule := self._neighbour(_NEAR * size):

@@ -101,7 +101,7 @@ def test_an_implementation_of_few_shapes_is_exempt():
     ("bug", "sentence"),
     [
         ("merge-in-base-two", "Parts with the log-sum-exps 3 and 0 get the weights 0.8889 and 0.1111, should get"),
-        ("merge-lost-with-an-empty-part", "Parts with the log-sum-exps 0 and -inf get the weights 0 and 0, should get"),
+        ("merge-lost-with-an-empty-part", "Parts with the log-sum-exps 0 and −∞ get the weights 0 and 0, should get"),
     ],
 )
 def test_merging_says_which_weights_two_parts_get(bug, sentence):
