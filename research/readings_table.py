@@ -22,6 +22,7 @@ from properties.contract.support import OutsideError
 from properties.laws import FAMILIES
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS
+from properties.strategies.plain_calls import call_in_words
 from properties.views.whole import write_whole
 
 __all__ = ["TOPICS", "Row", "markdown", "row_of"]
@@ -40,12 +41,15 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """A known bug, and the sentence of the first law that fails; "" if all pass."""
+    """A known bug, the sentence of the first law that fails, and the call of its case; "" if all
+    pass.
+    """
 
     topic: str
     bug: str
     operation: str
     sentence: str
+    call: str
 
     @property
     def is_described(self) -> bool:
@@ -55,11 +59,14 @@ class Row:
 
 def row_of(topic: str, bug: str) -> Row:
     """Return what the readings see of a bug."""
-    return Row(topic, bug, CATALOGUE[bug].operation, next(_sentences(bug), ""))
+    sentence, call = next(_sentences(bug), ("", ""))
+    return Row(topic, bug, CATALOGUE[bug].operation, sentence, call)
 
 
-def _sentences(bug: str) -> Iterator[str]:
-    """The sentences of the laws that fail, in the order of the operating points."""
+def _sentences(bug: str) -> Iterator[tuple[str, str]]:
+    """The sentences of the laws that fail, in the order of the operating points, each with the call of
+    its case.
+    """
     mutant = Mutant(CATALOGUE[bug], CATALOGUE[bug].operation)
     implementation, operation = mutant.implementation(), OPERATIONS[mutant.operation]
     for law in FAMILIES["readings"]:
@@ -74,7 +81,7 @@ def _sentences(bug: str) -> Iterator[str]:
                 try:
                     law.hold(Subject(implementation, law.operation), law.case(arguments, 0))
                 except BrokenError as broken:
-                    yield str(broken)
+                    yield str(broken), call_in_words(operation, arguments)
                 except OutsideError:
                     continue
 
@@ -97,15 +104,20 @@ def markdown(rows: Sequence[Row]) -> str:
             "",
             f"## {topic.capitalize()}",
             "",
-            "| bug | what the code does | what the readings say |",
-            "|---|---|---|",
+            "| bug | what the code does | what the readings say | of calls like |",
+            "|---|---|---|---|",
         ]
         lines += [
-            f"| `{row.bug}` | {CATALOGUE[row.bug].mechanism} | {row.sentence.replace('|', '∣') or '—'} |"
+            f"| `{row.bug}` | {CATALOGUE[row.bug].mechanism} | {_cell(row.sentence)} | {_cell(row.call)} |"
             for row in rows
             if row.topic == topic
         ]
     return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """The text of a cell: "—" if there is none."""
+    return text.replace("|", "∣") or "—"
 
 
 def _counted(name: str, rows: Sequence[Row]) -> str:

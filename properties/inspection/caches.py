@@ -5,7 +5,7 @@ appends has its own column of v, so a row says its position and its version: a p
 appended again after a rollback has another row. The error limit of each weight says what is wrong.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 
 from properties.contract.cache_programs import Step, is_legal, parse
 from properties.contract.caches import held_of
+from properties.contract.results import BrokenError
 from properties.inspection.places import spanned
 from properties.inspection.probe import Probe, Reading
 from properties.inspection.reads import LEAST_SHARE
@@ -98,14 +99,19 @@ class Program:
 
 def caches(probe: Probe, shape: Shape) -> tuple[Program, ...]:
     """Measure what the queries read in the program of a shape, and then in other programs that the
-    caches can run. Raises as `Probe.results`.
+    caches can run, up to a program that fails after a wrong one. Raises as `Probe.results`.
     """
-    found = []
+    found: list[Program] = []
     for is_own, program in _shapes(probe, shape):
         steps = parse(program.arguments["steps"])
         rows, queries = _history(steps)
-        reading = probe.weights(program, [np.array([row]) for row in range(len(rows))])
         sizes = {name: program.arguments[name] for name in _SIZES if name in program.arguments}
+        try:
+            reading = probe.weights(program, [np.array([row]) for row in range(len(rows))])
+        except BrokenError as broken:
+            if any(earlier.reading.wrong.any() for earlier in found):
+                break
+            raise BrokenError(f"{_start(is_own, sizes, steps)}{broken}", broken.excess) from None
         found.append(Program(is_own, sizes, steps, rows, queries, reading))
     return tuple(found)
 
@@ -182,10 +188,14 @@ def _sentences(program: Program) -> list[str]:
         numbers = [query.number for query, _ in pairs]
         predicate = " and ".join(f"{verbs[len(numbers) > 1]} {rest}" for verbs, rest in told)
         sentences.append(f"in step {step} ({program.steps[step - 1]}) {spanned(numbers, 'query')} {predicate}.")
-    sizes = "".join(f"{name}={size}, " for name, size in program.sizes.items())
-    start = "" if program.is_own else f"With {sizes}steps «{'; '.join(map(str, program.steps))}»: "
-    first = f"{start}{sentences[0]}" if sentences else ""
+    first = f"{_start(program.is_own, program.sizes, program.steps)}{sentences[0]}" if sentences else ""
     return [f"{each[0].upper()}{each[1:]}" for each in (first, *sentences[1:]) if each]
+
+
+def _start(is_own: bool, sizes: Mapping[str, int], steps: Sequence[Step]) -> str:
+    """The words before a sentence on a program that is not the program of the call."""
+    words = "".join(f"{name}={size}, " for name, size in sizes.items())
+    return "" if is_own else f"With {words}steps «{'; '.join(map(str, steps))}»: "
 
 
 def _difference(program: Program, index: int) -> tuple[tuple[tuple[str, str], str], ...]:

@@ -136,6 +136,8 @@ def _rules(scores: Array, got: Array, known: Array, softcap: float | None) -> It
     """Rules, each with the logarithm of the quotient of weights for each row."""
     if softcap:
         yield from ((rule, capped(scores, softcap)) for rule, capped in _CAPS.items())
+        other = float(np.abs(got[known]).max())
+        yield f"scores are capped as by softcap={other:.4g}", _capped(scores, other)
     else:
         every = np.broadcast_to(scores, got.shape)[known]
         factor = float(got[known] @ every / max(every @ every, np.finfo(float).tiny))

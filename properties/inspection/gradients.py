@@ -52,7 +52,7 @@ def gradients(probe: Probe, shape: Shape) -> tuple[Entries, ...]:
         repeated: Callable[[Array], Array] = lambda x: np.repeat(x, list(map(len, parts)), 0)  # noqa: E731
         return joined(readings, np.stack).changed(repeated)
 
-    lead = ("batch",) * len(shape.batch)
+    lead = shape.lead
     heads, groups = (("head",), ("key head",)) if "num_heads" in shape.sizes else ((), ())
     of_q, of_k = (*lead, *heads, "query", "channel"), (*lead, *groups, "key", "channel")
     every = np.arange(channels)

@@ -61,9 +61,13 @@ def sentences_of_merging(found: Merging) -> tuple[str, ...]:
     if not wrong.any():
         return ()
     index = tuple(np.argwhere(wrong)[0])
-    lengths = " and ".join(f"{number:.4g}" for number in found.pairs[index[-1]])
+    lengths = _listed(found.pairs[index[-1]])
     if found.weights.wrong[index].any():
-        got, due = (" and ".join(f"{number:.4g}" for number in side[index]) for side in found.weights[:2])
+        got, due = (_listed(side[index]) for side in found.weights[:2])
         return (f"Parts with the log-sum-exps {lengths} get the weights {got}, should get {due}.",)
     got, due = (f"{side[index]:.4g}" for side in found.sums[:2])
     return (f"The merged log-sum-exp of {lengths} is {got}, should be {due}.",)
+
+
+def _listed(numbers: Array) -> str:
+    return " and ".join(f"{number:.4g}" for number in numbers).replace("-inf", "−∞").replace("nan", "NaN")

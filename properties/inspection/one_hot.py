@@ -12,10 +12,11 @@ whatever v is: their product is of second order. The one-hot rows of wv and wo b
 so a transposed weight shows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from properties.contract.operations import BATCH
 from properties.inspection.entries import Entries
 from properties.inspection.gradients import one_hot_rows
 from properties.inspection.probe import Probe
@@ -50,7 +51,12 @@ def one_hot(probe: Probe, shape: Shape) -> tuple[Entries, ...]:
             name: np.roll(one_hot_rows(shape.zeros(operation, name)), name in ("wv", "wo"), -1) for name in call.split()
         }
         for name, reading in probe.results(shape, **arrays).items():
-            own = [_NAMES.get(axis, "channel") for axis in operation.axes[name] if axis != "*"]
-            axes = (*["batch"] * (reading.wrong.ndim - len(own)), *own)
-            found.append(Entries(f"{name} of {', '.join(arrays)}", axes, reading))
+            own = [_NAMES.get(axis, "channel") for axis in operation.axes[name] if axis != BATCH]
+            lead = shape.lead[: reading.wrong.ndim - len(own)]
+            found.append(Entries(name, (*lead, *own), reading, f"With one-hot rows of {_listed(arrays)} alone"))
     return tuple(found)
+
+
+def _listed(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last

@@ -42,15 +42,16 @@ def _places(chosen: Array, axes: Sequence[str]) -> tuple[str, bool]:
     """The chosen entries in words, and whether a verb after them is plural: "heads 4–7 of 8,
     queries 16–31 of 48"; "" for all entries.
 
-    If the entries are not all combinations of some indices, the words give their number and the
-    first.
+    If the entries are not all combinations of some indices, the words give their number in all
+    batch entries and heads, and the first.
     """
     others = [tuple(other for other in range(chosen.ndim) if other != axis) for axis in range(chosen.ndim)]
     sets = [np.flatnonzero(chosen.any(rest)) for rest in others]
     number = int(chosen.sum())
     if number != prod(map(len, sets)):
         first = place(np.argwhere(chosen)[0], axes)
-        return f"{number} of {chosen.size} entries, such as {first}", True
+        noun = axes[-1].partition(" of ")[0]
+        return f"{number} of {chosen.size} {_PLURALS.get(noun, f'{noun}s')}, such as {first}", True
     named = [each for each in zip(sets, axes, chosen.shape, strict=True) if len(each[0]) < each[2]]
     words = ", ".join(spanned(indices, name, size) for indices, name, size in named)
     return words, any(len(indices) > 1 for indices, _, _ in named)

@@ -18,6 +18,7 @@ __all__ = ["index_map", "sentences_of_reads"]
 _MOST_RUNS = 3  # of rows that miss other keys each
 _MOST_PAIRS = 4  # of indices, where no rule describes all
 _NEAR = 0.01  # relative: how near two weights, or two sums of them, are the same
+_EXACT = 2.0**-20  # relative: how near a weight is to 1/n
 
 _READS, _MISSES = ("reads", "read"), ("misses", "miss")
 
@@ -38,6 +39,7 @@ class _Row:
     place         its batch, head and query
     read, due     the keys that it reads and that it should read, as indices into v's rows
     heads, home   the places (batch, key head) of these keys, as indices into all heads of v
+    number        n if its weights are 0 and 1/n, else 0
     """
 
     def __init__(self, found: Reads, index: int) -> None:
@@ -47,6 +49,7 @@ class _Row:
         self.strange, self.is_settled = str(found.strange[index]), bool(found.settled[index])
         self.read, self.due = (_keys(found, weights) for weights in (self.weights, self.expected))
         self.heads, self.home = (sorted({key // self.n_k for key in keys}) for keys in (self.read, self.due))
+        self.number = _number_of_equal(found, self.weights)
 
     @property
     def kind(self) -> str:
@@ -67,6 +70,8 @@ class _Row:
             return "elsewhere"
         if self.read != self.due:
             return "other keys"
+        if self.number % len(self.due):  # a multiple is a factor of all weights
+            return "number"
         is_near = np.abs(self.weights - self.expected).max() < _NEAR * np.abs(self.expected).max()
         return "rounding" if is_near else "weights"
 
@@ -81,6 +86,17 @@ def _keys(found: Reads, weights: Array) -> list[int]:
     each = np.abs(weights / [len(keys) for keys in found.keys])
     read = np.flatnonzero(each > each.max(initial=0.0) * LEAST_SHARE)
     return sorted(int(key) for block in read for key in found.keys[block])
+
+
+def _number_of_equal(found: Reads, weights: Array) -> int:
+    """The whole number n if every weight is 0 or 1/n, else 0."""
+    each = weights / [len(keys) for keys in found.keys]
+    largest = float(each.max(initial=0.0))
+    if not 0 < largest < np.inf:
+        return 0
+    number = round(1 / largest)
+    is_equal = (np.abs(each * number - (each != 0)) < _EXACT).all()
+    return number if is_equal else 0
 
 
 def _said(found: Reads, rows: Sequence[_Row], verbs: tuple[str, str], rest: str) -> str:
@@ -234,6 +250,15 @@ def _weights(found: Reads, rows: Sequence[_Row]) -> list[str]:
     return [_said(found, rows, _READS, f"the right keys with other weights: {example}")]
 
 
+def _numbers(found: Reads, rows: Sequence[_Row]) -> list[str]:
+    """Rows whose weights are equal, but as if they read another number of keys."""
+    return [
+        _said(found, [row for row in rows if (row.number, len(row.due)) == pair], ("gives", "give"), rest)
+        for pair in dict.fromkeys((row.number, len(row.due)) for row in rows)
+        for rest in [f"each of the {pair[1]} visible keys the weight 1/{pair[0]}, should give 1/{pair[1]}"]
+    ][:_MOST_RUNS]
+
+
 def _factor_of_one_key(found: Reads, row: _Row) -> tuple[int, float] | None:
     """The only key whose weight differs from the usual weight of visible keys, and its factor."""
     weights = {
@@ -262,6 +287,7 @@ _KINDS: dict[str, Callable[[Reads, Sequence[_Row]], list[str]]] = {
     "masked": _masked,
     "elsewhere": _elsewhere,
     "other keys": _other_keys,
+    "number": _numbers,
     "weights": _weights,
 }
 """What may be wrong with a row, and the sentences about rows of that kind."""

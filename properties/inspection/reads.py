@@ -46,7 +46,7 @@ class Reads:
     keys       the rows of v of each block, as indices into v's rows
     rows       the sizes of the output's axes but the last, one of them for each name of `axes`
     columns    the sizes of v's axes but the last
-    batch      the number of leading axes
+    lead       the names of the leading axes
     inputs     what the inputs are, in words
     strange    for each row of the output a key of `STRANGE`, or "" if it doubles when v is doubled
     settled    for each row of the output whether it is right, or both reads and should read each
@@ -57,7 +57,7 @@ class Reads:
     keys: tuple[Array, ...]
     rows: tuple[int, ...]
     columns: tuple[int, ...]
-    batch: int
+    lead: tuple[str, ...]
     inputs: str
     strange: Array
     settled: Array
@@ -65,12 +65,12 @@ class Reads:
     @property
     def axes(self) -> tuple[str, ...]:
         """The names of the output's axes but the last."""
-        return (*["batch"] * self.batch, *["head"] * (len(self.rows) - self.batch - 1), "query")
+        return (*self.lead, *["head"] * (len(self.rows) - len(self.lead) - 1), "query")
 
     @property
     def axes_of_columns(self) -> tuple[str, ...]:
         """The names of v's axes but the last."""
-        return (*["batch"] * self.batch, *["key head"] * (len(self.columns) - self.batch - 1), "key")
+        return (*self.lead, *["key head"] * (len(self.columns) - len(self.lead) - 1), "key")
 
 
 def reads(probe: Probe, shape: Shape) -> Reads:
@@ -96,8 +96,8 @@ def reads(probe: Probe, shape: Shape) -> Reads:
         tuple(blocks),
         rows,
         columns,
-        len(shape.batch),
-        "q = 0" + (" and sinks of 1" if "sink" in shape.arguments else ""),
+        shape.lead,
+        f"q = 0{_sinks_in_words(shape)}",
         _strange(probe, shape, first, reading),
         np.asarray(~(_in_part(blocks, reading) & reading.wrong.any(1, keepdims=True)).any(1)),
     )
@@ -112,6 +112,11 @@ def _with_plain_scores(shape: Shape) -> Shape:
         if name in options:
             options[name] = np.where(np.isfinite(options[name]), value, options[name])
     return replace(shape, arguments=options)
+
+
+def _sinks_in_words(shape: Shape) -> str:
+    sink = shape.arguments.get("sink")
+    return "" if sink is None else " and sinks of 1" if np.isfinite(sink).all() else " and sinks of 1 or −∞"
 
 
 def _wide_enough(probe: Probe, shape: Shape) -> Shape:

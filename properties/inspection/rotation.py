@@ -67,7 +67,7 @@ def rotation(probe: Probe, shape: Shape) -> Rotation:
         readings = [out for x in one_hot for out in probe.results(shape, **{coded: x}).values()]
         reading = joined(readings, lambda parts: np.stack(parts, -2))
     measured, expected = (side / factors[..., None] for side in reading[:2])
-    axes = (*["batch"] * len(shape.batch), "row")
+    axes = (*shape.lead, "row")
     return Rotation(channels, axes, Reading(measured, expected, reading.wrong), factors[..., 0])
 
 
@@ -168,5 +168,7 @@ def _example(found: Rotation) -> tuple[str, ...]:
         angle, right = (f"{np.arctan2(sine, cosine):.4g}" for cosine, sine in (got, due))
         turn = f"{where} is rotated towards channel {partner} by {angle}, should be by {right} (modulo 2π)"
         return (f"{number}: {turn}.",) if angle != right else ()
-    own, other = (f"{cosine:.4g} to itself and {sine:.4g} to channel {partner}" for cosine, sine in (got, due))
+    if not got[1] and not due[1]:
+        return (f"{number}: {where} adds {got[0] + 0.0:.4g} to itself, should add {due[0] + 0.0:.4g}.",)
+    own, other = (f"{own + 0.0:.4g} to itself and {sine + 0.0:.4g} to channel {partner}" for own, sine in (got, due))
     return (f"{number}: {where} adds {own}, should add {other}.",)

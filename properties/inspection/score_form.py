@@ -100,10 +100,10 @@ def _logs(weights: Reading, order: Array, amplitude: float) -> Reading:
 
 
 def sentences_of_scores(found: ScoreForm) -> tuple[str, ...]:
-    """What a score form says, in sentences; () if it is right, or nearly, or if the scale is 0."""
+    """What a score form says, in sentences; () if it is right, or nearly."""
     wrong = found.reading.wrong
     heads = wrong.any((0, 2, 3))
-    if not heads.any() or not found.scale:
+    if not heads.any():
         return ()
     where = "" if heads.all() else f" (in {int(heads.sum())} of {heads.size} batch entries and heads)"
     return tuple(f"{sentence}{where}." for sentence in _sentences(found, np.asarray(heads)))
@@ -112,6 +112,8 @@ def sentences_of_scores(found: ScoreForm) -> tuple[str, ...]:
 def _sentences(found: ScoreForm, heads: Array) -> list[str]:
     """The sentences about some heads, without their full stop."""
     measured, expected, wrong = (side[:, heads] for side in found.reading)
+    if not found.scale:
+        return _sentences_of_scale_0(found, measured, wrong)
     if not np.isfinite(measured[wrong]).all():
         return ["Weights of one-hot queries and keys are 0, NaN or infinite where they should not be"]
     difference = np.where(np.isfinite(measured), measured - expected, 0.0)
@@ -127,6 +129,17 @@ def _sentences(found: ScoreForm, heads: Array) -> list[str]:
     return [
         f"{int(wrong.sum())} of {wrong.size} weights of one-hot queries and keys are wrong: {_example(found, heads)}"
     ]
+
+
+def _sentences_of_scale_0(found: ScoreForm, measured: Array, wrong: Array) -> list[str]:
+    """The sentence about scores that should be 0, if one scale explains all of them."""
+    is_product = (found.queries[:, None] >= 0) & (found.queries[:, None] == found.keys[:, None, None])
+    products = np.broadcast_to(is_product, measured.shape)
+    if not np.isfinite(measured).all():
+        return ["With a scale of 0, weights of one-hot queries and keys are NaN or infinite"]
+    factor = float(np.median(measured[products & wrong])) if (products & wrong).any() else 0.0
+    is_scale = factor and (np.abs(measured - factor * products)[wrong] < _NEAR * abs(factor)).all()
+    return [f"The scale of scores is {factor:.4g}, should be 0"] if is_scale else []
 
 
 def _example(found: ScoreForm, heads: Array) -> str:

@@ -34,6 +34,15 @@ class Shape:
     batch: tuple[int, ...] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def lead(self) -> tuple[str, ...]:
+        """The names of the leading axes. The last of several is the axis of heads, unless the operation
+        has its own.
+        """
+        has_own = bool(self.sizes.keys() & {"num_heads", "heads_width"})
+        heads = ("head",) if len(self.batch) > 1 and not has_own else ()
+        return (*["batch"] * (len(self.batch) - len(heads)), *heads)
+
     def zeros(self, operation: Operation, parameter: str) -> Array:
         """The array of zeros that `parameter` is in a call of this shape."""
         axes = operation.axes[parameter]

@@ -43,7 +43,7 @@ def softmax_gradients(probe: Probe, shape: Shape) -> tuple[Entries, ...]:
 
 
 def _axes(shape: Shape) -> tuple[str, ...]:
-    return (*["batch"] * len(shape.batch), "query", "key")
+    return (*shape.lead, "query", "key")
 
 
 def _numbers(probe: Probe, shape: Shape) -> Array:

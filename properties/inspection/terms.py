@@ -70,7 +70,7 @@ def terms(probe: Probe, shape: Shape, names: Collection[str] = ("bias", "sink", 
 
 def _axes(probe: Probe, shape: Shape) -> tuple[str, ...]:
     heads = ("head",) if "num_heads" in shape.sizes else ()
-    return (*["batch"] * len(shape.batch), *heads, "query")
+    return (*shape.lead, *heads, "query")
 
 
 def _codes(size: int) -> Array:

@@ -263,4 +263,8 @@ def _like_roundings(readings: Sequence[Reading]) -> str:
         if wrong.any() and expected.any() and np.isfinite(measured[wrong]).all() and np.isfinite(expected[wrong]).all()
     ]
     whole = len(shares) == sum(bool(reading.wrong.any()) for reading in readings)
-    return f", by up to {max(shares):.2g} of the largest, as by roundings" if whole and max(shares) < _NEAR else ""
+    if not whole or max(shares) >= _NEAR:
+        return ""
+    signs = {sign for measured, expected, wrong in readings for sign in np.sign((measured - expected)[wrong])}
+    kind = "as by roundings" if len(signs) > 1 else "all too large" if 1 in signs else "all too small"
+    return f", by up to {max(shares):.2g} of the largest, {kind}"

@@ -303,9 +303,9 @@ _SMALL: Sizes = {"batch": 2, "num_heads": 4, "kv_heads": 2, "n_q": 4, "n_k": 6, 
 
 TERMS = (
     Point("small", _SMALL),
-    Point("a softcap", _SMALL, lambda sizes: {"softcap": 2.0}),
+    Point("a softcap", _SMALL, lambda sizes: {"softcap": 3.0}),
     Point("a scale", _SMALL, lambda sizes: {"scale": 0.25}),
-    Point("a scale and a softcap", _SMALL, lambda sizes: {"scale": 0.25, "softcap": 2.0}),
+    Point("a scale and a softcap", _SMALL, lambda sizes: {"scale": 0.25, "softcap": 3.0}),
 )
 """Where laws ask how weights follow from scores, and where biases, sinks and masks go."""
 

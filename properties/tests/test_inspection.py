@@ -249,8 +249,9 @@ def test_of_errors_of_rounding_only_their_size_is_told():
 
 def test_a_scale_of_zero_that_is_ignored_is_told():
     halved = lambda q, k, v, scale=None, **_: (attention(q, *heads_of(q, k, v)), np.zeros(q.shape[:-1]))  # noqa: E731
-    (said,) = explained(halved, ATTENTION, scale=0.0)
-    assert said.startswith("Changing batch 1, head 3, query 4, channel 3 of q changes out (")
+    said, of_another_width = explained(halved, ATTENTION, scale=0.0)
+    assert said == "The scale of scores is 0.5, should be 0."
+    assert of_another_width == "With head_dim 6: the scale of scores is 0.4082, should be 0."
 
 
 def test_one_wrong_head_is_told():
@@ -305,7 +306,7 @@ def test_places_are_told_by_ranges():
     assert placed("It is 0", chosen, ("batch", "query")) == "It is 0 (batch 1 of 2)."
     assert placed("It is 0", chosen | True, ("batch", "query")) == "It is 0."
     chosen[0, 2] = True
-    told = "5 of 8 entries, such as batch 0, query 2, miss the key."
+    told = "5 of 8 queries, such as batch 0, query 2, miss the key."
     assert sentence(chosen, ("batch", "query"), ("misses", "miss"), "the key") == told
 
 

@@ -102,7 +102,7 @@ def test_an_implementation_of_few_shapes_is_exempt():
     ("bug", "sentence"),
     [
         ("merge-in-base-two", "Parts with the log-sum-exps 3 and 0 get the weights 0.8889 and 0.1111, should get"),
-        ("merge-lost-with-an-empty-part", "Parts with the log-sum-exps 0 and -inf get the weights 0 and 0, should get"),
+        ("merge-lost-with-an-empty-part", "Parts with the log-sum-exps 0 and −∞ get the weights 0 and 0, should get"),
     ],
 )
 def test_merging_says_which_weights_two_parts_get(bug, sentence):
@@ -142,7 +142,11 @@ def test_a_size_of_0_is_read_only_where_it_is_taken():
     assert cases.left_out.endswith("no channels, no rows.")
 
 
-def test_errors_like_roundings_are_told_by_their_size():
-    rounded = lambda *arguments: REFERENCE[SDPA](*arguments).astype(np.float32).astype(float)  # noqa: E731
-    found = outcomes(SDPA, rounded)["each query reads what it should"]
-    assert found.violation.summary.endswith("of the largest, as by roundings.")
+def test_small_errors_are_told_by_their_size_and_their_signs():
+    def said(operation, law):
+        rounded = lambda *arguments: REFERENCE[operation](*arguments).astype(np.float32).astype(float)  # noqa: E731
+        return outcomes(operation, rounded)[law].violation.summary
+
+    assert said(SDPA, "each query reads what it should").endswith("of the largest, all too large.")
+    softmax = said("hard_masked_softmax", "weights are exponentials divided by their sum")
+    assert softmax.endswith("of the largest, as by roundings.")
