@@ -13,6 +13,11 @@ numbers a rounding may make 0 (`loses`). The names below are its rows.  These er
 - Errors that a row has in common, because they are not independent.
 - Errors of equal scores, because they are equal: κ equal scores in a row count √κ times (Σ over
   groups of (Σ within)² ≤ κ·Σ of squares, by Cauchy and Schwarz).
+- Additions of nearly equal terms, because they are rounded alike. A sum of n such terms x reaches
+  the spacing 2nux. It rounds each term to a multiple of that spacing: terms that differ by much
+  less have one error, and terms that are spread over several spacings have errors of mean 0. So two
+  scores, or two logarithms of |p·v|, count as equal within nu/2 if they are a cluster: if there are
+  more pairs within nu/2 than an eighth of the pairs within 4nu, as a smooth density would have.
 - A term below 2u of its sum, because the sum may lose it every time.
 - A number that underflows or is flushed, because such an error never has mean 0. It may be a number
   below the step of its format (a weight, dP, dS, the output from which δ is computed). It may be an
@@ -58,6 +63,9 @@ from oracles.formats import Arithmetic
 
 SHORT = 64
 """Sums of at most this many terms have no line, because it would not be below their budget."""
+
+ROWS_OF_TERMS = 4
+"""The number of rows whose terms p·v are compared with each other."""
 
 SCORES_AT_ONCE = 1 << 20
 """The number of scores that are in memory together."""
@@ -230,7 +238,7 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
         _add_grad_keys(dk, x, rows, weights, grad_scores, in_tail)
         of_values = _variance_of_values(x, weights, grad_weights, grad_scores)
         dv.add(rows, weights.p, g[rows], of_values, _lost_by_values(x, weights, in_tail).T @ np.abs(g[rows]))
-        equal_columns += _multiplicity(_scores(x, rows).T)
+        equal_columns += _multiplicity(_scores(x, rows).T, n_q * spreads(a)["queries_sum"])
     equal_keys, lost_below, elementwise = np.sqrt(equal_columns), losses(a), a.elementwise.unit_roundoff
     # The underflow of a sum of n products and of its stored parts. Flushed cotangents of dv are among
     # these products.
@@ -404,7 +412,7 @@ def _softmax(x: Point, rows: slice) -> Softmax:
         + _flushed_bias(x, rows),
         1.0,
     )
-    output, lse = p @ x.v, m + np.log(weight_sum)
+    output, lse, nearness = p @ x.v, m + np.log(weight_sum), n_k * spread["sum"]
     unit_roundoff = max(2 * spread["sum"], 2 * a.elementwise.unit_roundoff)
     smallest_kept = max(unit_roundoff, lost_below["exp"], lost_below["weights"] if a.stored_sum else 0.0)
     in_tail = (p > 0) & (p < smallest_kept)
@@ -423,7 +431,11 @@ def _softmax(x: Point, rows: slice) -> Softmax:
         lost_size=(p * np.maximum(in_tail | (p < lost_below["weights"]), thin_operands)) @ np.abs(x.v),
         row=np.sqrt(variances + n_k * spread["sum"] ** 2 + of_rescalings),
         linear=linear,
-        equal=np.sqrt(np.maximum(_multiplicity(s), _multiplicity(logits))),
+        equal=np.sqrt(
+            np.maximum(
+                np.maximum(_multiplicity(s, nearness), _multiplicity(logits, nearness)), _equal_terms(p, x.v, nearness)
+            )
+        ),
         tail=in_tail,
         thin=np.minimum(thin_operands + np.where(np.abs(lse) < lost_below["saved_lse"], np.abs(lse), 0.0), 1.0),
         sink=sink_deviation,
@@ -516,11 +528,41 @@ def _additions(a: Arithmetic, row: str, n: int) -> float:
     return sqrt(n) * spread[row] + spread["output"] * sqrt(partial_roundings(a, n))
 
 
-def _multiplicity(s: Array) -> Array:
-    """Return how often the most frequent finite number of each row occurs: (rows, 1)."""
+def _equal_terms(p: Array, v: Array, nearness: float) -> float:
+    """Return how often nearly equal terms p·v occur in a column of v, over some rows of p."""
+    with np.errstate(divide="ignore"):
+        terms = (np.log(np.abs(p[row, :, None] * v)).T for row in range(0, len(p), -(-len(p) // ROWS_OF_TERMS)))
+        return max((float(_multiplicity(x, nearness).max(initial=1.0)) for x in terms), default=1.0)
+
+
+def _multiplicity(s: Array, nearness: float) -> Array:
+    """Return how often the most frequent finite number of each row occurs: (rows, 1). Numbers count
+    as equal too if they are within half of `nearness` and in a cluster; this number is the mean over
+    the row.
+    """
     ordered = np.sort(s, axis=1)
+    exact = _longest_run(ordered)
+    near = np.array([_cluster(row[np.isfinite(row)], nearness) for row in ordered])[:, None]
+    return np.asarray(np.maximum(exact, near))
+
+
+def _cluster(ordered: Array, nearness: float) -> float:
+    """Return the mean number of neighbours within nearness/2, less an eighth of those within
+    4·nearness, in units of the number that a cluster has: 1 for a smooth density.
+    """
+    if (np.diff(ordered) <= nearness / 2).sum() < ordered.size / 16:
+        return 1.0
+    inside, around = (
+        np.searchsorted(ordered, ordered + reach, "right") - np.searchsorted(ordered, ordered - reach)
+        for reach in (nearness / 2, 4 * nearness)
+    )
+    return float((inside - around / 8).mean() * 8 / 7)
+
+
+def _longest_run(ordered: Array) -> Array:
+    """Return the length of the longest run of equal finite numbers in each ordered row: (rows, 1)."""
     breaks = ~((ordered[:, 1:] == ordered[:, :-1]) & np.isfinite(ordered[:, 1:]))
-    places = np.arange(1, s.shape[1])
+    places = np.arange(1, ordered.shape[1])
     started = np.maximum.accumulate(np.where(breaks, places, 0), axis=1)
     return np.asarray(1.0 + (places - started).max(axis=1, keepdims=True, initial=0))
 

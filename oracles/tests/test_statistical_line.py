@@ -18,7 +18,7 @@ from oracles import (
 )
 from oracles.error_analysis import statistical_line
 from oracles.error_analysis.roundings import losses
-from oracles.formats import BINARY16, BINARY32, Elementary
+from oracles.formats import BINARY16, BINARY32, Elementary, preset
 
 Array = NDArray[np.float64]
 
@@ -117,9 +117,9 @@ CASES = [
         "score",
         "stored_scores",
         "out",
-        (ONE, ALTERNATE * (TINY16 / 4 * (1 + np.arange(KEYS) / 128))[:, None], ALTERNATE, ONE),
-        changes={"scores": BINARY16},
-        least=TINY16,
+        (ONE, ALTERNATE * ((1 + np.arange(KEYS) / 128) / 1024)[:, None], ALTERNATE, ONE),
+        changes={"scores": FROM_A_256TH},
+        least=1 / 256,
     ),
     Case(
         "difference",
@@ -304,4 +304,25 @@ def test_a_step_that_is_flushed_is_within_the_line(case, monkeypatch):
 
     assert excess() <= 1
     monkeypatch.setattr(statistical_line, "losses", lambda a: losses(a) | {case.row: 0.0})
+    assert excess() > 1
+
+
+@pytest.mark.parametrize("spread", [1e-5, 1e-4])
+def test_a_loop_over_nearly_equal_terms_is_within_the_line(spread, monkeypatch):
+    """16384 terms that a float32 sum rounds alike: their errors add up linearly, also if no two of the
+    terms are equal.
+    """
+    rng, f32 = np.random.default_rng(0), np.float32
+    q, k, v = spread * rng.standard_normal((2, 4)), rng.standard_normal((16384, 4)), rng.standard_normal(16)
+    q, k, v = q.astype(f32), k.astype(f32), np.tile(v.astype(f32), (16384, 1))
+    e = np.exp(q @ k.T / f32(2))
+    sums = np.add.accumulate(e[:, :, None] * v, axis=1)[:, -1]
+    found = sums / np.add.accumulate(e, axis=1)[:, -1:]
+    a = replace(preset("float32-materialized"), name="a line", likely=8.4)
+
+    def excess() -> float:
+        return float(scaled_dot_product_attention(q, k, v, arithmetic=a).excess(found).max())
+
+    assert excess() <= 1
+    monkeypatch.setattr(statistical_line, "_multiplicity", lambda s, _: np.ones((len(s), 1)))
     assert excess() > 1
