@@ -363,6 +363,10 @@ _domain("operating points", _POINTS, *_FORWARD, points=operating_points.READS)
 _domain("operating widths", "Fixed widths of heads, with zeros.", *_FORWARD, points=operating_points.SCORES)
 _domain("operating options", "Fixed sizes with options, with zeros.", "attention", points=operating_points.OPTIONS)
 _domain("operating terms", "Small sizes, with each softcap and scale.", *_FORWARD, points=operating_points.TERMS)
+_domain(
+    "exact probes", "Fixed sizes: the law chooses numbers for which a correct kernel can store one result only.",
+    _ATTENTION[0], *_GROUPED, _FEATURED[0], points=operating_points.PROBES,
+)  # fmt: skip
 _domain("operating points", "Programs of fixed steps.", "decode", points=operating_points.CACHES)
 _domain("operating points", "Fixed sizes and masks.", *_SOFTMAX, points=operating_points.SOFTMAX)
 _domain("operating points", _POINTS, _ATTENTION[2], _FEATURED[2], points=operating_points.GRADIENTS)
