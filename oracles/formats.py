@@ -153,6 +153,8 @@ class Arithmetic:
     grad_block       for gradients that are accumulated in memory, the fewest queries (for dk and
                      dv) or keys (for dq) after which a partial gradient is rounded to the output's
                      format; None if gradients are rounded once
+    grad_block_of_keys  the fewest keys after which a partial dq is rounded, if they are more than
+                     `grad_block`; None for `grad_block`
     saved_output     format of the output O from which the backward pass computes delta =
                      rowsum(g·O)
     saved_lse        format of the saved log-sum-exp, if narrower than `elementwise`
@@ -217,6 +219,7 @@ class Arithmetic:
     stored_differences: Format | None = None
     stored_parts: Format | None = None
     bias: Format | None = None
+    grad_block_of_keys: int | None = None
 
     def __post_init__(self) -> None:
         _validate(self)
@@ -324,7 +327,7 @@ BFLOAT16 = replace(
 )
 _VARIANTS: dict[str, Callable[[Format], dict[str, Any]]] = {
     "tensor-core": lambda _: {"accumulate": 2.0**-22, "grad_accumulate": 2.0**-22},
-    "stored-gradients": lambda _: {"grad_block": 32},
+    "stored-gradients": lambda _: {"grad_block": 32, "grad_block_of_keys": 512},
     "scaled-inputs": lambda narrow: {"scale_on_inputs": narrow},
     "saved-weights": lambda narrow: {"saved_weights": narrow},
     "stored-sum": lambda _: {"stored_sum": True},
@@ -346,8 +349,8 @@ _VARIANTS: dict[str, Callable[[Format], dict[str, Any]]] = {
 """Variants of kernels of 16 bits, by the suffix of the preset's name, as in `bfloat16-eager`.
 
 tensor-core       Accumulators truncate, with two extra bits.
-stored-gradients  PyTorch's flash backward pass on CPUs adds up dk and dv in the 16 bits of the
-                  output, 32 queries at a time.
+stored-gradients  PyTorch's flash backward pass on CPUs adds up its gradients in the 16 bits of the
+                  output: dk and dv at least 32 queries at a time, dq 512 keys at a time.
 scaled-inputs     Scaled q, scaled k, or both scaled by the root of the scale are stored in 16 bits.
 saved-weights     Weights are stored in 16 bits and used again for dS, as in autograd.
 stored-sum        The sum of the weights adds up the stored weights.

@@ -123,11 +123,12 @@ def slack(a: Arithmetic) -> float:
     return 0.0 if a.rescale_block is None else a.rescale_slack
 
 
-def partial_roundings(a: Arithmetic, n: int) -> int:
-    """Return how often a gradient that is summed over n rows is rounded to the output's format
-    before its last rounding.
+def partial_roundings(a: Arithmetic, n: int, *, of_keys: bool = False) -> int:
+    """Return how often a gradient that is summed over n queries is rounded to the output's format
+    before its last rounding. With `of_keys` it is summed over n keys, as dq is.
     """
-    return 0 if a.grad_block is None else max(-(-n // a.grad_block) - 1, 0)
+    block = a.grad_block_of_keys if of_keys and a.grad_block_of_keys else a.grad_block
+    return 0 if block is None else max(-(-n // block) - 1, 0)
 
 
 def tanh(a: Arithmetic) -> Elementary:

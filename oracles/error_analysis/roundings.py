@@ -516,7 +516,7 @@ class Terms:
     keys_sum: Sum = rounding(
         "the sum over keys in dq, its scaling, and partial gradients that are stored",
         "|dS|·|k|, |dq|",
-        lambda at: summed_gradient(at.a, at.summands).scaled(at.scale_error),
+        lambda at: summed_gradient(at.a, at.summands, of_keys=True).scaled(at.scale_error),
         independent(lambda a: a.grad_accumulate),
         kernel="truncating backward accumulator",
     )

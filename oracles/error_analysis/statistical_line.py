@@ -525,7 +525,7 @@ def _output(x: Point, weights: Softmax) -> Array:
 def _additions(a: Arithmetic, row: str, n: int) -> float:
     """Return the deviation of a sum over n rows in a gradient, and of its parts that are stored."""
     spread = spreads(a)
-    return sqrt(n) * spread[row] + spread["output"] * sqrt(partial_roundings(a, n))
+    return sqrt(n) * spread[row] + spread["output"] * sqrt(partial_roundings(a, n, of_keys=row == "keys_sum"))
 
 
 def _equal_terms(p: Array, v: Array, nearness: float) -> float:

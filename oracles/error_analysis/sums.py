@@ -63,13 +63,13 @@ def summed(a: Arithmetic, n: int, roundoff: float) -> Sum:
     return Sum(product + tightest.terms * (1 + product), tightest.result * (1 + product))
 
 
-def summed_gradient(a: Arithmetic, n: int) -> Sum:
-    """Return the error of a gradient: of its sum over n rows, of partial sums rounded to the
-    output's format, and of its scaling.
+def summed_gradient(a: Arithmetic, n: int, *, of_keys: bool = False) -> Sum:
+    """Return the error of a gradient: of its sum over n queries (with `of_keys`, over n keys), of
+    partial sums rounded to the output's format, and of its scaling.
 
     A stored partial sum is a subset sum: the roundings of all N of them add γ_N·M (see `summed`).
     """
-    partial_roundoff = gamma(partial_roundings(a, n), a.output.unit_roundoff)
+    partial_roundoff = gamma(partial_roundings(a, n, of_keys=of_keys), a.output.unit_roundoff)
     of_sum = summed(a, n + 1, a.grad_accumulate)
     of_partial_sums = Sum(partial_roundoff * (0.5 + of_sum.terms), partial_roundoff * (0.5 + of_sum.result))
     return (

@@ -9,12 +9,14 @@ import numpy as np
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.results import BrokenError, RaisedError
+from properties.contract.results import BrokenError, RaisedError, entry
 from properties.contract.subject import Subject
+from properties.inspection.array import Array
 from properties.inspection.caches import caches, sentences_of_caches
 from properties.inspection.curve import curve
 from properties.inspection.curve_sentences import sentences_of_curve
 from properties.inspection.entries import Entries
+from properties.inspection.exact_probes import PairProbe, pair_probe, scale_between
 from properties.inspection.gradients import gradients
 from properties.inspection.head_numbers import sentences_of_head_numbers
 from properties.inspection.merging import merging, sentences_of_merging
@@ -36,6 +38,7 @@ _ATTENTION = ("scaled_dot_product_attention", "causal_attention", "grouped_query
 _WITH_TERMS = ("scaled_dot_product_attention", "grouped_query_attention", "attention")
 
 _MOST_CALLS = 60
+_FEW_BITS = 11  # the significant bits of float16
 _NEAR = 0.01  # relative to the largest entry: errors that look like roundings
 
 
@@ -46,6 +49,13 @@ def _few_shapes(implementation: Implementation) -> str:
 
 def _no_sum(implementation: Implementation) -> str:
     return _few_shapes(implementation) or ("" if implementation.support.sums else "It returns no log-sum-exp.")
+
+
+def _finer_results(implementation: Implementation) -> str:
+    bits = -np.log2(implementation.resolved_arithmetic.output.unit_roundoff)
+    return _few_shapes(implementation) or (
+        "Its results have more than 16 bits: their error limits show small mistakes." if bits > _FEW_BITS else ""
+    )
 
 
 law = Laws(lambda operation: ("operating points",))
@@ -120,6 +130,38 @@ def gradients_come_from_the_right_queries_keys_and_channels(subject: Subject, *a
     """
     probe, shape = _measuring(subject, arguments)
     _require_entries(subject, probe, gradients(probe, shape), "entries of gradients")
+
+
+@law(
+    *_WITH_TERMS,
+    measures=True,
+    exempts=_finer_results,
+    domains=("exact probes",),
+    exact="where one result is possible",
+    name="stored results are the only ones that rounding allows",
+)
+def stored_results_are_the_only_possible_ones(subject: Subject, *arguments: Any) -> bool:
+    """At every exact probe: two keys count in each row, and the inputs leave a correct kernel no
+    choice, so that each output is the one number, or one of the few numbers, that the declared
+    arithmetic allows.
+
+    A mean of two values, or a weight, is next to a rounding boundary. So an error of the sum of the
+    weights or of the scale changes the output, although it is smaller than a unit of 16 bits.
+    """
+    probe, shape = _measuring(subject, arguments)
+    sizes = shape.sizes
+    lengths, widths = (sizes["n_q"], sizes["n_k"]), (sizes["head_dim"], sizes["value_dim"])
+    pairs = pair_probe(lengths, widths, subject.arithmetic, probe.scale(shape))
+    if pairs is None:
+        return False
+    zeros = {name: shape.zeros(probe.operation, name) for name in ("q", "k", "v")}
+    out = probe.results(shape, **{name: zero + getattr(pairs, name) for name, zero in zeros.items()})["out"]
+    excluded = pairs.possible.excludes(out.measured)
+    if excluded.any():
+        subject.calls[:] = probe.made[-1:]
+        raise BrokenError(_excluded(pairs, out.measured, excluded, subject), probe.worst if probe.wrong else np.inf)
+    _require_right(subject, probe, [out], (), "outputs")
+    return bool(pairs.possible.single.any())
 
 
 @law(*_ATTENTION, measures=True, exempts=_few_shapes, domains=("operating terms",))
@@ -225,6 +267,21 @@ _NAMES = {"seq_len": "row", "n_q": "query", "n_k": "key", "embed_dim": "column",
     "channels": "column",
 }
 """The names of axes in sentences."""
+
+
+def _excluded(pairs: PairProbe, out: Array, excluded: Array, subject: Subject) -> str:
+    """What outputs that no correct kernel stores are, and what they say about the scale."""
+    index = tuple(int(i) for i in np.argwhere(excluded)[0])
+    lower, upper = (float(bound[index[-2:]]) for bound in (pairs.possible.lower, pairs.possible.upper))
+    due = f"exactly {lower!r}" if lower == upper else f"from {lower!r} to {upper!r}"
+    said = f"{entry('out', index)}={out[index]}, but should be {due}, however a kernel in {subject.arithmetic.name} "
+    said += f"rounds; {int(excluded.sum())} of {excluded.size} outputs are wrong."
+    factors = [scale_between(pairs, each, subject.arithmetic) for each in out.reshape(-1, *out.shape[-2:])]
+    found = [factor for factor in factors if factor is not None]
+    low, high = min((low for low, _ in found), default=1.0), max((high for _, high in found), default=1.0)
+    if len(found) == len(factors) and not low <= 1 <= high:
+        said += f" The weights are those of a scale between {low:.6g} and {high:.6g} times the right one."
+    return said
 
 
 def _measuring(subject: Subject, arguments: Sequence[Any]) -> tuple[Probe, Shape]:

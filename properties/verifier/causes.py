@@ -10,6 +10,9 @@ with a known bug. It explains a violation if two conditions hold:
 (2) It returns the same results on nearly all right calls: a bug changes only the results that it
     affects.
 
+A law about exact inputs fails with results that are within their error limits. There (1) would say
+nothing, so a possible cause must explain another violation too.
+
 Some operations can be made from your kernel's own attention: causal attention by a mask, and
 gradients by δ = rowsum(g ⊙ out). If your kernel's operations return the same wrong results as
 these, they have the same cause as the attention. `possible_causes.of_own_attention` makes them.
@@ -22,7 +25,7 @@ call.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -131,6 +134,8 @@ def causes(implementation: Implementation, violations: Sequence[tuple[Law, Viola
     called = [OPERATIONS[name] for name in dict.fromkeys(call.operation for _, v in violations for call in v.calls)]
     follows = pool.of_own_attention()
     left = set(range(len(violations))) - follows
+    if left <= pool.within_limits:
+        called = []  # no possible cause can be told from the right results
     exact = [one for cause in possible_causes(called, implementation) if (one := pool.explanation(cause))]
     if not _union(one.breaks for one in exact if one.fully) >= left:
         exact += [one for cause in of_other_tiles(called, implementation) if (one := pool.explanation(cause))]
@@ -238,6 +243,17 @@ class _Pool:
                 calls.setdefault(violation.operation, {}).update((id(call), call) for call in found)
         self._budgets: dict[int, tuple[Enclosure, ...]] = {}
 
+    @cached_property
+    def within_limits(self) -> frozenset[int]:
+        """The places of the violations of laws that measure whose calls are all within their error
+        limits.
+        """
+        return frozenset(
+            place
+            for place, (law, violation) in enumerate(self.broken)
+            if law.measures and violation.calls and all(self._is_right(call, call) for call in violation.calls)
+        )
+
     def explanation(self, cause: PossibleCause) -> _Explanation | None:
         """Return the violations that a possible cause reproduces. Return None if it reproduces
         none, or not nearly all right calls.
@@ -249,7 +265,7 @@ class _Pool:
             for place in range(len(self.broken))
             if (excess := self._reproduced(cause, place, stand_in_of)) is not None
         }
-        if not excesses:
+        if not excesses.keys() - self.within_limits:
             return None
         right, wrong, spoils = list[bool](), dict[int, bool](), 0
         for operation, calls in self._calls(cause.remembers).items():
@@ -374,7 +390,9 @@ class _Pool:
             places = [
                 place
                 for place in sorted(left)
-                if self.broken[place][1].operation == operation and self.broken[place][1].calls
+                if self.broken[place][1].operation == operation
+                and self.broken[place][1].calls
+                and place not in self.within_limits
             ]
             broken = [self.broken[place] for place in places]
             right, wrong = (tuple(calls[operation].values()) for calls in (self.right, self.wrong))

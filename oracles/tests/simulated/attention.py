@@ -235,7 +235,8 @@ class Kernel:
         ds = store(work(ds * self.c)) if form.early and not self.folded else store(ds)
         query_operand, key_operand = self.operands(q, k)
         left_q, left_k = self.factors if self.folded else (self.c, self.c) if not form.early else (1.0, 1.0)
-        dq, dk = self.rescaled(self.gradient(ds.T, key_operand), left_q), self.of_keys(ds, query_operand, left_k)
+        block = self.a.grad_block_of_keys or self.a.grad_block
+        dq, dk = self.rescaled(self.gradient(ds.T, key_operand, block), left_q), self.of_keys(ds, query_operand, left_k)
         return Backward(out, lse, du, delta, dq, dk, self.of_keys(rounding(a.weights)(p), g, 1.0))
 
     @property
@@ -266,11 +267,11 @@ class Kernel:
         """
         return x
 
-    def gradient(self, left: Array, right: Array) -> Array:
-        """leftᵀ·right; partial sums over `grad_block` rows are stored in the output's format if the
-        arithmetic says so.
+    def gradient(self, left: Array, right: Array, block: int | None) -> Array:
+        """leftᵀ·right; partial sums over `block` rows are stored in the output's format, if it is
+        not None.
         """
-        step = self.a.grad_block or len(left) or 1
+        step = block or len(left) or 1
         store, total = rounding(self.a.output), self.product(left[:step].T, right[:step], self.grad_sums)
         for start in range(step, len(left), step):
             rows = slice(start, start + step)
@@ -281,7 +282,7 @@ class Kernel:
         """The gradient of keys or values, summed over query rows, times the remaining factor of the
         scale.
         """
-        return self.rescaled(self.gradient(left, right), factor)
+        return self.rescaled(self.gradient(left, right, self.a.grad_block), factor)
 
     def rescaled(self, x: Array, factor: float) -> Array:
         """A gradient times the remaining factor of the scale."""

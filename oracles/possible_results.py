@@ -1,0 +1,244 @@
+"""The set of results that a correct kernel may store, for inputs that leave it few choices.
+
+An error limit allows every rounding its worst case. In 16 bits that is a large part of the result.
+Here each stored number is a set instead: [lower, upper] after rounding to its format. Where no
+value within the error of the computation crosses a rounding boundary, the set is one number, and a
+kernel that stores another number is wrong.
+
+**Rows with one or two visible keys that count.** Let s_j be the logits of a row (a query), m their
+maximum and x_j = s_j − m. A key with x_j ≤ −`DEAD` has no effect on any covered kernel:
+exp(−`DEAD`) rounds to 0 in every format whose smallest number is at least 2⁻¹⁴⁹, and so does a
+factor exp(m_old − m_new) that rescales the sums of such keys. With more than two other keys the set
+is all numbers: this module says nothing about the row.
+
+**Weights.** A kernel computes exp(x_j) with a relative error of at most ε_j:
+
+    ε_j = exp((6u + slope)·(|s_j| + |m|) + δ_j + δ_m) − 1 + ε                                     (1)
+
+Here u is the unit roundoff between the products, `slope` and ε are the accuracy of the exponential
+(ε is its error at 0 if s_j = m = 0 exactly), and δ_j is the error of a score. The products that are
+not 0 alone are rounded, so with c of them δ_j ≤ γ_{c+5}·Σ|q·k| + 2u_scaled·Σ|q·k| +
+2u_stored·|s_j|. Where every product is 0, each covered kernel computes the score 0 exactly, with
+every way to scale it.
+
+The kernel stores y·(1 ± ε) in the format of the weights, where ε is ε_j, and the error of the
+divisor beside it. What y is depends on the kernel, and on what it read before:
+
+    exp(x_j)       it subtracts m
+    1              key j is the first; or the weight is divided by the sum so far, which is itself
+    exp(x_j) / D   it divides by the sum of the row, D = Σ exp(x_j)
+    exp(−x_l)      key j is the maximum, and the reference is still x_l, at most 2^rescale_slack below
+    (not stored)   the product takes what was computed
+
+So the factor between the weight that a kernel uses and exp(x_j), up to what it does to all parts of
+a row later, lies between the smallest and the largest of (1 ± ε_j) and round(y·(1 ± ε_j)) / y.    (2)
+Where every y is a power of two, each rounding gives y, as long as ε_j is below a quarter of a unit.
+
+**Sums.** After a weight is stored, its part of a sum may be rescaled or merged. ρ_j bounds the
+relative error of that: (1) again, for an exponential that rescales, and the error of the logarithm
+of a log-sum-exp. The rest is roundings of the whole quotient, which κ = γ_{24+3N}(u) bounds: three
+for each of N rescalings, which a kernel that keeps its output normalised has, and 24 for the
+additions, the division, and the merges of two parts. So with p_j = exp(x_j) / D
+
+    out = Σ p_j·v_j·(2)·(1 ± ρ_j) / Σ p_j·(1 ± ε_j)·(1 ± ρ_j) · (1 ± κ)                            (3)
+
+**Exact rows.** If every visible key that counts has the score 0, exp(0) is 1, and v_a + v_b takes
+fewer bits than the accumulators have, then every operation before the last is exact: weights are 1 or
+1/2, sums are 1 or 2, and their logarithm is the same number wherever it is subtracted from itself. So
+ε = ρ = κ = 0, and the result is the exact mean, rounded once.                                     (4)
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oracles.ball import Array, gamma
+from oracles.error_analysis.computation import rescalings, roundoff, slack
+from oracles.formats import Arithmetic, Format
+
+__all__ = ["DEAD", "Possible", "nearest", "possible_outputs"]
+
+DEAD = 110.0
+"""exp(−110) is less than half of the smallest number of binary32."""
+
+_NUDGE = 2.0**-44
+"""Covers the roundings of this module's own float64, which are fewer than 100."""
+
+
+class Possible(NamedTuple):
+    """The smallest and the largest number that a correct kernel may return, for each entry."""
+
+    lower: Array
+    upper: Array
+
+    @property
+    def single(self) -> NDArray[np.bool_]:
+        """Which entries have one possible result."""
+        return np.asarray(self.lower == self.upper)
+
+    def excludes(self, out: Array) -> NDArray[np.bool_]:
+        """Return which entries of an output no correct kernel may return."""
+        return ~((self.lower <= out) & (out <= self.upper))
+
+
+def possible_outputs(q: Array, k: Array, v: Array, a: Arithmetic, scale: float | None = None) -> Possible:
+    """Return the set of outputs of attention that a kernel in this arithmetic may store.
+
+    q is (n_q, d), k is (n_k, d) and v is (n_k, d_v), of numbers that the format of the inputs
+    holds; a scale of None is 1/√d. Rows with more than two keys that count have the set of all
+    numbers.
+    """
+    with np.errstate(all="ignore"):
+        pairs = _Pairs.of(q, k, a, q.shape[-1] ** -0.5 if scale is None else scale)
+        values = v[pairs.keys]  # (row, key of the pair, column)
+        exact = pairs.exact[:, None] & _added_exactly(np.where(pairs.p[..., None] > 0, values, 0.0), a)
+        lower, upper = _bounds(pairs, values, a)
+        mean = (pairs.p[..., None] * values).sum(1)
+        lower, upper = (np.where(exact, mean, bound) for bound in (lower, upper))
+        lower, upper = lower - _NUDGE * np.abs(lower), upper + _NUDGE * np.abs(upper)
+        known = pairs.known[:, None] & np.isfinite(lower) & np.isfinite(upper)
+        return Possible(
+            np.where(known, nearest(lower, a.output), -np.inf), np.where(known, nearest(upper, a.output), np.inf)
+        )
+
+
+class _Pairs(NamedTuple):
+    """The one or two keys of each row that count, as arrays (row, key of the pair).
+
+    keys      the places of the keys
+    p         their exact weights; 0 for the second of one key
+    factors   the smallest and the largest factor of (2)
+    weights   ε of (1)
+    later     ρ of (3)
+    finish    (row, 1) κ of (3)
+    known     (row,) whether no more than two keys count
+    exact     (row,) whether all weights are exact, as in (4)
+    """
+
+    keys: NDArray[np.intp]
+    p: Array
+    factors: tuple[Array, Array]
+    weights: Array
+    later: Array
+    finish: Array
+    known: NDArray[np.bool_]
+    exact: NDArray[np.bool_]
+
+    @staticmethod
+    def of(q: Array, k: Array, a: Arithmetic, scale: float) -> "_Pairs":
+        """Return the keys that count in each row, with the sets of their weights."""
+        scores, errors = _scores(q, k, a, scale)
+        highest = (scores - errors).max(-1, keepdims=True)
+        counts = scores + errors > highest - DEAD
+        number = counts.sum(-1)
+        keys = np.argsort(~counts, axis=-1, kind="stable")[:, :2]
+        s, delta, of_pair = (np.take_along_axis(x, keys, -1) for x in (scores, errors, counts))
+        m = np.where(of_pair, s, -np.inf).max(-1, keepdims=True)
+        x = np.where(of_pair, s - m, -np.inf)
+        e = np.exp(x)
+        total = e.sum(-1, keepdims=True)
+        zero = (s == 0) & (m == 0) & (delta == 0)
+        argument = _argument(a, s, m) + delta + np.where(s == m, delta, 0.0).max(-1, keepdims=True)
+        weights = np.where(zero, _at_zero(a), np.expm1(argument) + _relative(a))
+        later = np.expm1(argument) + _of_rescaling(a, len(k)) + a.log * (1 + np.abs(m))
+        exact = (zero | ~of_pair).all(-1) & (_at_zero(a) == 0)
+        weights, later = (np.where(exact[:, None] | ~of_pair, 0.0, bound) for bound in (weights, later))
+        finish = np.where(exact[:, None], 0.0, _finish(a, len(k)))
+        factors = _factors(e, x, weights, finish, a)
+        return _Pairs(keys, e / total, factors, weights, later, finish, number <= 2, exact)
+
+
+def _scores(q: Array, k: Array, a: Arithmetic, scale: float) -> tuple[Array, Array]:
+    """Return scores and bounds of their errors, δ of (1). Scores of zero products have no error."""
+    scores, sizes = scale * (q @ k.T), abs(scale) * (np.abs(q) @ np.abs(k).T)
+    products = (q != 0).astype(float) @ (k != 0).T.astype(float)
+    u = max(a.accumulate, a.elementwise.unit_roundoff)
+    errors = (products + 5) * u / (1 - (products + 5) * u) + a.product * 3 + 3 * roundoff(a.scale_on_inputs)
+    return scores, errors * sizes + 3 * roundoff(a.scores) * np.abs(scores) + _NUDGE * sizes
+
+
+def _argument(a: Arithmetic, s: Array, m: Array) -> Array:
+    """Return the error of the argument of an exponential, and its slope."""
+    return np.asarray((6 * a.elementwise.unit_roundoff + a.exp.per_unit) * (np.abs(s) + np.abs(m)))
+
+
+def _at_zero(a: Arithmetic) -> float:
+    """Return the error of exp(0)."""
+    return float(getattr(a.exp, "at_zero", _FAST_AT_ZERO))
+
+
+def _relative(a: Arithmetic) -> float:
+    """Return the relative error of an exponential."""
+    return max(a.exp.relative, 0.0 if hasattr(a.exp, "at_zero") else _FAST)
+
+
+_FAST, _FAST_AT_ZERO = 2.0**-13, 2.0**-14
+"""The accuracy of fast 16-bit exponentials, for arithmetics that cannot state it: PyTorch's on CPUs
+is off by 1.13e-4, and by 5.34e-5 at 0.
+"""
+
+
+def _of_rescaling(a: Arithmetic, n_k: int) -> float:
+    """Return the relative error of the exponentials that rescale a part of a sum."""
+    rescale = getattr(a, "rescale_exp", None) or a.exp
+    each = getattr(rescale, "at_zero", 0.0)
+    return float(rescale.relative + (each + a.elementwise.unit_roundoff if each else 0.0) * (rescalings(a, n_k) + 1))
+
+
+def _finish(a: Arithmetic, n_k: int) -> float:
+    """Return κ of (3)."""
+    return gamma(24 + 3 * rescalings(a, n_k), max(a.accumulate, a.elementwise.unit_roundoff))
+
+
+def _factors(e: Array, x: Array, errors: Array, finish: Array, a: Arithmetic) -> tuple[Array, Array]:
+    """Return the smallest and the largest factor of (2) for each key."""
+    lower, upper = 1 - errors, 1 + errors
+    if a.weights is None:
+        return lower, upper
+    other = np.where(np.isfinite(x), x, 0.0).min(-1, keepdims=True)
+    lazy = np.where((x == 0) & (-other <= slack(a) * np.log(2) * (1 + 1e-6)), np.exp(-other), 1.0)
+    divided = 2 * errors.max(-1, keepdims=True) + finish
+    divided = divided + np.where(divided > 0, roundoff(a.weights) * a.stored_sum, 0.0)
+    for y, error in ((e, errors), (lazy, errors), (np.ones_like(e), divided), (e / e.sum(-1, keepdims=True), divided)):
+        low, high = (nearest(y * factor, a.weights) / y for factor in (1 - error, 1 + error))
+        if a.flush_to_zero:
+            low = np.where(y * (1 - error) < 2 * a.weights.smallest_normal, 0.0, low)
+        lower, upper = np.fmin(lower, low), np.fmax(upper, high)
+    return lower, upper
+
+
+def _bounds(pairs: _Pairs, values: Array, a: Arithmetic) -> tuple[Array, Array]:
+    """Return the smallest and the largest output of (3), before it is stored."""
+    less = np.maximum(1 - pairs.later, 0.0)
+    low, high = np.maximum(pairs.factors[0], 0.0) * less, pairs.factors[1] * (1 + pairs.later)
+    terms = (pairs.p[..., None] * values)[None] * np.stack([low, high])[..., None]
+    sums = terms.min(0).sum(1), terms.max(0).sum(1)
+    if not a.stored_sum:
+        low, high = np.maximum(1 - pairs.weights, 0.0) * less, (1 + pairs.weights) * (1 + pairs.later)
+    smallest, largest = ((pairs.p * factor).sum(-1, keepdims=True) for factor in (low, high))
+    candidates = np.stack([side / by for side in sums for by in (smallest, largest)])
+    rest = pairs.finish * np.abs(terms).max(0).sum(1) / smallest
+    return candidates.min(0) - rest, candidates.max(0) + rest
+
+
+def _added_exactly(values: Array, a: Arithmetic) -> NDArray[np.bool_]:
+    """Return whether the accumulators hold the sum of a pair of values exactly, and of its halves:
+    the sum of their sizes is at most 1/(4u) of the lowest bit of both.
+    """
+    lowest = np.where(values == 0, np.inf, _lowest_bit(values)).min(1)
+    return np.asarray(np.abs(values).sum(1) * (4 * a.accumulate) <= lowest)
+
+
+def _lowest_bit(x: Array) -> Array:
+    """Return the lowest bit of each number that is set."""
+    mantissa, exponent = np.frexp(np.abs(x))
+    whole = np.ldexp(mantissa, 53).astype(np.int64)
+    return np.asarray(np.ldexp((whole & -whole).astype(float), exponent - 53))
+
+
+def nearest(x: Array, target: Format) -> Array:
+    """Return the nearest numbers of a format, ties to even; ±∞ above its largest number."""
+    spacing: Any = np.maximum(np.ldexp(2 * target.unit_roundoff, np.frexp(x)[1] - 1), target.smallest_subnormal)
+    y = np.where(np.isfinite(x), np.rint(x / spacing) * spacing, x)
+    return np.where(np.abs(y) > target.largest, np.copysign(np.inf, y), y)

@@ -1,0 +1,134 @@
+"""The set of results that a kernel may store: no covered kernel leaves it, every way to round is in
+it, and it is one number where the inputs are chosen so.
+"""
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+
+import flint
+import numpy as np
+import pytest
+
+from oracles import possible_results
+from oracles.formats import BINARY16, BRAIN16, PRESETS, preset
+from oracles.possible_results import nearest, possible_outputs
+from oracles.tests.simulated.attention import Kernel
+from oracles.tests.simulated.forms import Form, any_form
+from oracles.tests.simulated.rounding import rounding
+
+NARROW = [a.name for a in PRESETS if a.output.unit_roundoff >= BINARY16.unit_roundoff]
+SCALE = 0.125
+
+
+def _exact(monkeypatch):
+    monkeypatch.setattr(possible_results, "_FAST", 0.0)
+    monkeypatch.setattr(possible_results, "_FAST_AT_ZERO", 0.0)
+
+
+def _pairs(a, rng, n_k=40, d=64, d_v=6):
+    """Rows that count two keys: both at score 0, or one below it; the values have the format's
+    bits."""
+    q, k = np.zeros((8, d)), np.zeros((n_k, d))
+    keys = rng.permutation(n_k)[:16].reshape(8, 2)
+    q[:, :9], q[:, 9] = -64.0, 1.0
+    q[np.arange(8), np.arange(8)] = 0.0
+    k[:, 8] = 64.0
+    k[keys.ravel(), 8] = 0.0
+    k[keys, np.arange(8)[:, None]] = 64.0
+    k[keys[4:, 1], 9] = nearest(-rng.uniform(1, 70, 4), a.inputs)
+    return q, k, nearest(rng.standard_normal((n_k, d_v)) * 2.0 ** rng.integers(-3, 4, (n_k, d_v)), a.inputs)
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_no_covered_kernel_leaves_the_set(name, monkeypatch):
+    _exact(monkeypatch)
+    a, rng = preset(name), np.random.default_rng(0)
+    for seed in range(6):
+        q, k, v = _pairs(a, rng)
+        possible = possible_outputs(q, k, v, a, SCALE)
+        out = Kernel(any_form(a, rng), a, SCALE, None, seed).output(q, k, v)
+        assert not possible.excludes(out).any()
+        assert possible.single[:4].mean() > 0.6  # the other means are ties, which a format may round either way
+
+
+def test_a_kernel_with_a_coarser_exponential_leaves_the_set(monkeypatch):
+    _exact(monkeypatch)
+    a, rng = preset("bfloat16"), np.random.default_rng(1)
+    left = 0
+    for _ in range(20):
+        q, k, v = _pairs(a, rng)
+        coarse = replace(a, exp=replace(a.exp, relative=2.0**-6))
+        kernel = Kernel(Form(exp="values", tile=16), coarse, SCALE)
+        left += possible_outputs(q, k, v, a, SCALE).excludes(kernel.output(q, k, v)).sum()
+    assert left
+
+
+@pytest.mark.parametrize("target", [BINARY16, BRAIN16], ids=lambda f: f.name)
+def test_the_nearest_number_is_that_of_the_simulated_kernels(target):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(2000) * 2.0 ** rng.uniform(-30, 30, 2000)
+    assert np.array_equal(nearest(x, target), rounding(target)(x))
+
+
+def _rounded(x, target):
+    """The nearest number of a format to a fraction, ties to even."""
+    if x == 0:
+        return Fraction(0)
+    exponent = abs(x.numerator).bit_length() - x.denominator.bit_length()
+    exponent -= abs(x) < Fraction(2) ** exponent
+    step = max(2 * Fraction(target.unit_roundoff) * Fraction(2) ** exponent, Fraction(target.smallest_subnormal))
+    return round(x / step) * step
+
+
+def _fraction(x):
+    """A ball's midpoint, which is within 2⁻¹⁵⁰ of it."""
+    mantissa, exponent = x.mid().man_exp()
+    return Fraction(int(mantissa)) * Fraction(2) ** int(exponent)
+
+
+def _every_way(s, values, a):
+    """The outputs for two keys with scores 0 and s, for every way to store weights, to divide, and
+    for the ends of the exponential's error.
+    """
+    with flint.ctx.workprec(200):
+        e = [Fraction(1), _fraction(flint.arb(s).exp())]
+    error = Fraction(a.exp.relative)
+    for eta, theta, way in product((-error, 0, error), (-error, 0, error), ("no", "after", "before", "first")):
+        weights = [e[0], e[1] * (1 + eta)]
+        total = e[0] + e[1] * (1 + theta)
+        if way == "before":
+            weights = [_rounded(w / total, a.weights) * total for w in weights]
+        elif way != "no":
+            weights = [_rounded(e[0], a.weights), _rounded(weights[1], a.weights) if way == "after" else weights[1]]
+        yield float(_rounded(sum(w * Fraction(v) for w, v in zip(weights, values, strict=True)) / total, a.output))
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_the_set_has_every_way_to_round_and_no_number_further_than_the_next(name, monkeypatch):
+    _exact(monkeypatch)
+    a, rng = preset(name), np.random.default_rng(2)
+    for _ in range(40):
+        s = nearest(-rng.uniform(0.01, 9, 1), a.inputs).item()
+        values = nearest(rng.standard_normal(2), a.inputs)
+        possible = possible_outputs(np.array([[1.0]]), np.array([[0.0], [s]]), values[:, None], a, 1.0)
+        found = list(_every_way(s, values.tolist(), a))
+        lower, upper = possible.lower.item(), possible.upper.item()
+        assert lower <= min(found) <= max(found) <= upper
+        unit = 2 * a.output.unit_roundoff * max(abs(lower), abs(upper), np.abs(values).max() * a.output.unit_roundoff)
+        assert min(found) - lower <= 2 * unit
+        assert upper - max(found) <= 2 * unit
+
+
+def test_the_mean_of_two_values_is_one_number_even_next_to_a_boundary(monkeypatch):
+    _exact(monkeypatch)
+    a = preset("bfloat16-eager")
+    v = np.array([[256.0], [1 + 2.0**-7]])  # the mean is a little more than half a unit above 128
+    possible = possible_outputs(np.zeros((1, 4)), np.zeros((2, 4)), v, a)
+    assert possible.lower.item() == possible.upper.item() == 129.0
+
+
+def test_rows_that_count_three_keys_have_the_set_of_all_numbers():
+    possible = possible_outputs(np.zeros((1, 4)), np.zeros((3, 4)), np.ones((3, 2)), preset("bfloat16"))
+    assert np.isinf(possible.lower).all()
+    assert not possible.excludes(np.full((1, 2), 7.0)).any()
