@@ -414,8 +414,8 @@ def counted(number: int, noun: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value for JSON: arrays become nested lists (very large ones a sentence), and NumPy's numbers become Python's. NaN
-    and ±∞, which JSON lacks, become strings.
+    """Return a value for JSON: arrays become nested lists, or a sentence if they are very large, and
+    NumPy's numbers become Python's. NaN and ±∞, which JSON lacks, become strings.
     """
     if isinstance(value, np.ndarray) and value.size > MOST_WRITTEN:
         return f"an array of shape {value.shape}, which is too large to be written"
