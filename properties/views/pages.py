@@ -8,11 +8,12 @@ from rich.table import Table
 from rich.text import Text
 
 from properties.bugs import CATALOGUE, Bug
-from properties.contract.operations import OPERATIONS
+from properties.contract.operations import OPERATIONS, Operation
 from properties.laws import FAMILIES, LAWS, LONG
 from properties.laws.commuting_squares import Square
 from properties.laws.law import Law
 from properties.strategies.domains import DOMAINS
+from properties.strategies.sizes import SIZES
 
 __all__ = ["kind_of", "print_bug", "print_bugs", "print_coverage", "print_law", "print_laws"]
 
@@ -66,22 +67,26 @@ def print_coverage(console: Console) -> None:
     table = Table(box=None, padding=(0, 2, 0, 2), pad_edge=False, header_style="none")
     for heading in ("  operation", "families", "fixed points", "longest", "widest"):
         table.add_column(heading, justify="left" if heading == "  operation" else "right", no_wrap=True)
-    for name, domains in DOMAINS.items():
-        drawn = [domain for domain in domains.values() if not domain.points and domain.name not in _LONG_PLAN]
-        points = [point for domain in domains.values() for point in domain.points]
-        largest = [
-            max([size for sizes in chosen for axis in axes for size in sizes.get(axis, ())], default=0)
-            for axes in (("n_k", "seq_len"), ("head_dim", "embed_dim"))
-            for chosen in [
-                [*(one.sizes for one in drawn), *({a: (s,) for a, s in one.sizes.items()} for one in points)]
-            ]
-        ]
-        if name == OPERATIONS[name].forward:
-            table.add_row(f"  {name}", str(len(drawn)), str(len(points) or ""), *(str(size or "") for size in largest))
+    for name, operation in OPERATIONS.items():
+        points = sum(len(domain.points) for domain in DOMAINS[name].values())
+        if points and name == operation.forward:
+            families = sum(not domain.points for domain in DOMAINS[name].values() if domain.name not in _LONG_PLAN)
+            sizes = (_largest(operation, "n_k", "seq_len"), _largest(operation, "head_dim", "embed_dim"))
+            table.add_row(f"  {name}", str(families), str(points), *sizes)
     console.print(table)
     for paragraph in _COVERAGE:
         console.print()
         console.print(Padding(Text(paragraph), (0, 0, 0, 2), expand=False))
+
+
+def _largest(operation: Operation, *axes: str) -> str:
+    """The largest size of some axes of an operation in the default plan; "" if it has no such axis."""
+    own = {*operation.parameters, *(axis for named in operation.axes.values() for axis in named)}.intersection(axes)
+    domains = [domain for domain in DOMAINS[operation.name].values() if domain.name not in _LONG_PLAN]
+    usual = {} if "wq" in operation.axes else SIZES  # tokens of multi-head attention are fewer
+    drawn = [max(one.sizes.get(axis, usual.get(axis, (0,)))) for one in domains if not one.points for axis in own]
+    fixed = [point.sizes.get(axis, 0) for domain in domains for point in domain.points for axis in own]
+    return str(max(drawn + fixed)) if own else ""
 
 
 _LONG_PLAN = ("131072 keys",)
