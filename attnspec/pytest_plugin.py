@@ -14,19 +14,32 @@ _PROPERTY = "attnspec"
 
 
 class _Target(pytest.Collector):
-    """The collector of pytest's items for one option `--attnspec ADAPTER`."""
+    """The collector of pytest's items for one option `--attnspec ADAPTER`. The table [tool.attnspec]
+    holds as for `attnspec verify`, except that pytest decides the targets and the seed.
+    """
 
     def collect(self) -> Iterator["_Item"]:
-        targets, conformance = (
-            import_module(f"attnspec.properties.{name}") for name in ("processes.adapters", "conformance")
+        adapters, conformance, configuration, deviations, laws = (
+            import_module(f"attnspec.properties.{name}")
+            for name in ("processes.adapters", "conformance", "command.configuration", "processes.deviations", "laws")
         )
         try:
+            options = configuration.of_project()
+            reading = [options.get("arithmetic"), (), options.get("conventions")]
+            loaded = adapters.load([self.name], *reading, shapes=options.get("shapes", ()))
+            wanted = [law for text in options["laws"] for law in laws.find(text)] if "laws" in options else None
             checks = [
                 conformance.Check(
-                    check.law, check.implementation, target=adapter.target, pick=adapter.pick, beside=adapter.beside
+                    check.law,
+                    check.implementation,
+                    options.get("max-examples"),
+                    target=adapter.target,
+                    pick=adapter.pick,
+                    beside=adapter.beside,
                 )
-                for adapter in targets.load([self.name])
+                for adapter in deviations.with_deviations(loaded, options.get("known-deviations", {}))
                 for check in conformance.checks([adapter.implementation])
+                if wanted is None or check.law in wanted
             ]
         except ValueError as error:
             raise pytest.UsageError(f"--attnspec {self.name}: {error}") from None

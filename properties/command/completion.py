@@ -42,7 +42,9 @@ class _Values(BaseCompleter):
             case "operation" | "operations":
                 return _operations()
             case "name":
-                return [*_laws(prefix), *_bugs(), *_operations()]
+                return ["coverage", *_laws(prefix), *_bugs(), *_operations()]
+            case "shape" | "shapes":
+                return _sizes(prefix)
             case "arithmetic":
                 from oracles.formats import PRESETS
 
@@ -64,6 +66,14 @@ def _laws(prefix: str) -> Iterable[str]:
     spelt = str if " " in prefix else hyphenated
     operations = "[" in prefix
     return dict.fromkeys(spelt(law.name) + f"[{law.operation}]" * operations for law in LAWS)
+
+
+def _sizes(prefix: str) -> Iterable[str]:
+    """Return the names of sizes, after the sizes that are already there."""
+    from properties.contract.wanted_shapes import NAMES
+
+    before, comma, _ = prefix.rpartition(",")
+    return [f"{before}{comma}{name}=" for name in NAMES]
 
 
 def _bugs() -> Iterable[str]:

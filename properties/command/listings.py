@@ -21,8 +21,12 @@ def add_to(commands: Any) -> None:
     operations.add_argument("operation", nargs="?", metavar="OPERATION", help=part.format("operation"))
     operations.add_argument("--markdown", action="store_true", help="print the page docs/guide/operations.md")
     operations.set_defaults(run=_operations)
-    explain = commands.add_parser("explain", help="explain a law, a known bug or an operation")
-    explain.add_argument("name", metavar="NAME", help=part.format("law, known bug or operation"))
+    explain = commands.add_parser("explain", help="explain a law, a known bug, an operation, or coverage")
+    explain.add_argument(
+        "name",
+        metavar="NAME",
+        help=f"{part.format('law, known bug or operation')}; coverage: what is tested, and how to ask for more",
+    )
     explain.set_defaults(run=_explain)
 
 
@@ -77,8 +81,11 @@ def _explain(options: argparse.Namespace) -> int:
     from properties.contract.operations import OPERATIONS
     from properties.laws import LAWS, LONG, find
     from properties.views.operations import print_page
-    from properties.views.pages import print_bug, print_law
+    from properties.views.pages import print_bug, print_coverage, print_law
 
+    if options.name == "coverage":
+        print_coverage(Console())
+        return 0
     text, operation = parts_of(options.name)
     laws = dict.fromkeys(law.name for law in (*LAWS, *LONG))
     name = named(

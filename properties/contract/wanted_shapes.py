@@ -14,12 +14,12 @@ from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.contract.parameters import Kind
 from properties.contract.wording import shown
 
-__all__ = ["Wanted", "as_text", "checked", "concerns", "in_words", "parsed", "require_concerned", "sizes_of"]
+__all__ = ["NAMES", "Wanted", "as_text", "checked", "concerns", "in_words", "parsed", "require_concerned", "sizes_of"]
 
 Wanted = Mapping[str, int]
 """Sizes by name."""
 
-_NAMES = (
+NAMES = (
     *("batch", "num_heads", "kv_heads", "n_q", "n_k", "seq_len", "start_pos"),
     *("head_dim", "value_dim", "embed_dim", "model_dim", "max_len"),
 )
@@ -50,15 +50,15 @@ def checked(shapes: Any) -> tuple[Wanted, ...]:
         if not isinstance(shape, Mapping) or not shape:
             raise TypeError(f'shapes has {shown(shape)}, but should have texts or mappings of sizes, as "{_EXAMPLE}".')
         for name, size in shape.items():
-            if name not in _NAMES:
-                listed = f"Sizes are {', '.join(_NAMES)}."
-                raise ValueError(f"Unknown size {shown(name)}.{did_you_mean(str(name), _NAMES, listed)}")
+            if name not in NAMES:
+                listed = f"Sizes are {', '.join(NAMES)}."
+                raise ValueError(f"Unknown size {shown(name)}.{did_you_mean(str(name), NAMES, listed)}")
             least = int(name != "start_pos")
             if type(size) is not int or size < least:
                 raise ValueError(f"{name} is {shown(size)}, but should be a whole number from {least}.")
         if prod(shape.values()) > _MOST:
             raise ValueError(f"{as_text(shape)} are more numbers than a memory has. Name smaller sizes.")
-    return tuple({name: shape[name] for name in _NAMES if name in shape} for shape in found)
+    return tuple({name: shape[name] for name in NAMES if name in shape} for shape in found)
 
 
 def sizes_of(operation: Operation) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ def sizes_of(operation: Operation) -> tuple[str, ...]:
     names = {name for one in required for name in (one.axes or ([one.name] if one.kind is Kind.SIZE else []))}
     names |= {"batch", "num_heads"} if BATCH in names else set()
     names |= {"head_dim"} if "heads_width" in names else set()
-    return tuple(name for name in _NAMES if name in names)
+    return tuple(name for name in NAMES if name in names)
 
 
 def concerns(shape: Wanted, operation: Operation) -> bool:

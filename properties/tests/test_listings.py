@@ -78,3 +78,14 @@ def test_no_name_means_two_things():
 def test_all_conventions_are_on_the_page():
     page = (ROOT / "docs/guide/operations.md").read_text("utf-8")
     assert all(f"`{name}={value}" in page for name, value in vars(Conventions()).items())
+
+
+def test_coverage_is_explained_on_a_screen(capsys):
+    """With the operations that have fixed points, and all ways to ask for more."""
+    said = printed(capsys, "explain", "coverage")
+    assert said.count("\n") <= 40
+    assert re.search(r"scaled_dot_product_attention +\d+ +\d+ +8192 +576\n", said)
+    assert re.search(r"multi_head_attention +\d+ +\d+ +130\b", said)
+    plain = " ".join(said.split())
+    for way in ("--shape batch=4,", 'shapes=["n_q=1,', "[tool.attnspec]", "--max-examples 1000", "--long"):
+        assert way in plain

@@ -176,3 +176,20 @@ def test_laws_that_are_excluded_are_left_out():
 def test_arguments_that_are_none_are_refused_in_a_sentence(arguments, error, sentence):
     with pytest.raises(error, match=re.escape(sentence)):
         properties.parametrize_with_laws(**arguments)
+
+
+def test_the_option_obeys_the_project_as_the_command_does(run, tmp_path):
+    """One law, few test inputs, and the sizes at which the kernel is wrong."""
+    (tmp_path / "kernels.py").write_text(
+        "from properties.bugs import reference\n\n"
+        "def rope(x, start_pos=0):\n"
+        "    return reference.REFERENCE['rope'](x, start_pos) * (x.shape[-2] != 77)\n"
+    )
+    law = "rope is within its error limit"
+    (tmp_path / "pyproject.toml").write_text(
+        f'[tool.attnspec]\nlaws = ["{law}"]\nmax-examples = 2\nshapes = ["seq_len=77,head_dim=6"]\n'
+    )
+    printed = run("--attnspec", "kernels", "--ignore=test_kernels.py")
+    assert "1 failed" in printed
+    (tmp_path / "pyproject.toml").write_text(f'[tool.attnspec]\nlaws = ["{law}"]\nmax-examples = 2\n')
+    assert "1 passed" in run("--attnspec", "kernels", "--ignore=test_kernels.py")

@@ -22,6 +22,8 @@ from properties.verifier.shrinking import smallest
 
 __all__ = ["causes_of", "diagnosed"]
 
+_TOO_LARGE = "attnspec did not search for a cause, because the input has more than four million numbers."
+
 _Group = tuple[tuple[int, ...], tuple[Diagnosis, ...]]
 """The places of some violations in a list, and what explains them."""
 
@@ -44,27 +46,29 @@ def causes_of(
     several operations, the first one is taken. If none of these laws fails, the smallest input is
     taken.
 
-    If attnspec itself fails in the search, each operation gets one cause, with a note of the
+    A violation with a large input gets no search for its cause, because each possible cause would be
+    called on it. If attnspec itself fails in the search, each operation gets one cause, with a note of the
     failure.
     """
     if violations:
         implementation = looked_at(implementation, violations[0].operation, observe).implementation
     laws = [find(violation.law_id)[0] for violation in violations]
     try:
-        groups, defect = _explained(implementation, list(zip(laws, violations, strict=True))), ""
+        groups, defect = _grouped(implementation, laws, violations), ""
     except Exception as error:
         groups, defect = _by_operation(violations), failure("it looked for the cause", error)
     causes = []
     for places, diagnosis in groups:
         group = [(laws[place], replace(violations[place], diagnosis=diagnosis)) for place in places]
         law, example = min(group, key=_order_of_examples)
-        searched = bool(example.calls) and not defect
+        searched = bool(example.calls) and not defect and not example.is_large
         if searched and shrinks and time.monotonic() < until:
             example = _smaller(implementation, law, example, observe, until)
         worst = max((violation for _, violation in group), key=lambda violation: violation.excess)
         sentence = f"{worst.summary} (check «{worst.law}»)" if worst.excess > example.excess else ""
         example = or_note(example, "it described the call", partial(_with_calls, implementation))
-        example = replace(example, notes=(*example.notes, defect)) if defect else example
+        if note := defect or (_TOO_LARGE if example.is_large else ""):
+            example = replace(example, notes=(*example.notes, note))
         if searched and all(each.hint for each in diagnosis):
             diagnosis = _with_hint(example, diagnosis)
         if searched and shrinks and _needs_measurements(diagnosis):
@@ -103,6 +107,8 @@ def diagnosed(implementation: Implementation, law: Law, violation: Violation) ->
     implementation = looked_at(implementation, law.operation).implementation
 
     def explained(one: Violation) -> Violation:
+        if one.is_large:
+            return replace(one, notes=(*one.notes, _TOO_LARGE))
         ((_, diagnosis),) = _explained(implementation, [(law, one)])
         found = _with_calls(implementation, _smaller(implementation, law, replace(one, diagnosis=diagnosis)))
         return _with_measurements(implementation, found) if _needs_measurements(found.diagnosis) else found
@@ -122,11 +128,21 @@ def _explained(implementation: Implementation, violated: Sequence[tuple[Law, Vio
     """Return the violations grouped by cause. The known bugs take a while to load, so they are
     loaded only if there is a violation.
     """
-    if not violated:
-        return []
+    if not violated or all(violation.is_large for _, violation in violated):
+        return _by_operation([violation for _, violation in violated])
     from properties.verifier.causes import causes
 
     return causes(implementation, violated)
+
+
+def _grouped(implementation: Implementation, laws: Sequence[Law], violations: Sequence[Violation]) -> list[_Group]:
+    """Return the violations grouped by cause. Those with large inputs are not searched for."""
+    groups = list[_Group]()
+    for is_large in (False, True):
+        places = [place for place, violation in enumerate(violations) if violation.is_large == is_large]
+        found = _explained(implementation, [(laws[place], violations[place]) for place in places])
+        groups += [(tuple(places[member] for member in members), diagnosis) for members, diagnosis in found]
+    return groups
 
 
 def _with_measurements(

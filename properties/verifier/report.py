@@ -33,6 +33,9 @@ __all__ = [
 VERSION = 1
 """The version of the report as data. report.schema.json says what it contains."""
 
+MOST_WRITTEN = 2**22
+"""The most numbers of an array that a report writes. The long plan has three million."""
+
 Status = Literal["held", "suspicious", "violated", "declared", "vacuous", "not applicable", "not run"]
 PASSING = ("held", "suspicious", "declared", "not applicable")
 
@@ -140,6 +143,11 @@ class Violation:
     def size(self) -> int:
         """The number of entries of the arrays in the counterexample."""
         return sum(value.size for value in self.counterexample.values() if isinstance(value, np.ndarray))
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the counterexample is too large to be written, and to be given to each possible cause."""
+        return self.size > MOST_WRITTEN
 
     def to_dict(self) -> dict[str, Any]:
         """Return the violation as numbers, strings, lists and mappings, for JSON."""
@@ -433,9 +441,11 @@ def counted(number: int, noun: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value for JSON: arrays become nested lists, and NumPy's numbers become Python's. NaN
-    and ±∞, which JSON lacks, become strings.
+    """Return a value for JSON: arrays become nested lists, or a sentence if they are very large, and
+    NumPy's numbers become Python's. NaN and ±∞, which JSON lacks, become strings.
     """
+    if isinstance(value, np.ndarray) and value.size > MOST_WRITTEN:
+        return f"an array of shape {value.shape}, which is too large to be written"
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, float):

@@ -37,7 +37,7 @@ def script(
 ) -> str:
     """Return a Python script that shows a violation again: it makes the earlier calls that the
     violation needs, and raises the violation's summary as an AssertionError. The script is "" if no
-    case shows the violation.
+    case shows the violation, or if the case is too large to be written.
 
     target                    where the implementation is, as `location_of` reads it; without it, the
                               script has a line to fill in
@@ -46,7 +46,7 @@ def script(
     beside                    the Python that picks other implementations, which some laws call in turn
     """
     case = violation.told
-    if not case:
+    if not case or violation.is_large:
         return ""
     options = _replaced(arithmetic, conventions)
     setup, before = _earlier_calls(violation.earlier_calls, case)

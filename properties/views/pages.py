@@ -8,11 +8,14 @@ from rich.table import Table
 from rich.text import Text
 
 from properties.bugs import CATALOGUE, Bug
+from properties.contract.operations import OPERATIONS, Operation
 from properties.laws import FAMILIES, LAWS, LONG
 from properties.laws.commuting_squares import Square
 from properties.laws.law import Law
+from properties.strategies.domains import DOMAINS
+from properties.strategies.sizes import SIZES
 
-__all__ = ["kind_of", "print_bug", "print_bugs", "print_law", "print_laws"]
+__all__ = ["kind_of", "print_bug", "print_bugs", "print_coverage", "print_law", "print_laws"]
 
 
 def print_laws(console: Console) -> None:
@@ -55,6 +58,46 @@ def print_law(console: Console, laws: Sequence[Law]) -> None:
                 "Lean": law.lean,
             },
         )
+
+
+def print_coverage(console: Console) -> None:
+    """Print which sizes the default plan can draw for each forward operation, and how to ask for more."""
+    console.print(Text("What the default plan covers", style="bold underline"))
+    console.print()
+    table = Table(box=None, padding=(0, 2, 0, 2), pad_edge=False, header_style="none")
+    for heading in ("  operation", "families", "fixed points", "longest", "widest"):
+        table.add_column(heading, justify="left" if heading == "  operation" else "right", no_wrap=True)
+    for name, operation in OPERATIONS.items():
+        points = sum(len(domain.points) for domain in DOMAINS[name].values())
+        if points and name == operation.forward:
+            families = sum(not domain.points for domain in DOMAINS[name].values() if domain.name not in _LONG_PLAN)
+            sizes = (_largest(operation, "n_k", "seq_len"), _largest(operation, "head_dim", "embed_dim"))
+            table.add_row(f"  {name}", str(families), str(points), *sizes)
+    console.print(table)
+    for paragraph in _COVERAGE:
+        console.print()
+        console.print(Padding(Text(paragraph), (0, 0, 0, 2), expand=False))
+
+
+def _largest(operation: Operation, *axes: str) -> str:
+    """The largest size of some axes of an operation in the default plan; "" if it has no such axis."""
+    own = {*operation.parameters, *(axis for named in operation.axes.values() for axis in named)}.intersection(axes)
+    domains = [domain for domain in DOMAINS[operation.name].values() if domain.name not in _LONG_PLAN]
+    usual = {} if "wq" in operation.axes else SIZES  # tokens of multi-head attention are fewer
+    drawn = [max(one.sizes.get(axis, usual.get(axis, (0,)))) for one in domains if not one.points for axis in own]
+    fixed = [point.sizes.get(axis, 0) for domain in domains for point in domain.points for axis in own]
+    return str(max(drawn + fixed)) if own else ""
+
+
+_LONG_PLAN = ("131072 keys",)
+_COVERAGE = (
+    "Test inputs of a family have random sizes, most of them short. Fixed points are in each run. A kernel is tested "
+    "in its own number format. The last lines of a report say what its calls covered, and what they did not try.",
+    "Your sizes: --shape batch=4,num_heads=32,kv_heads=8,n_q=1,n_k=8192,head_dim=128. Several are several options. In "
+    'an adapter: Implementation(..., shapes=["n_q=1,n_k=8192"]); in pyproject.toml, [tool.attnspec]: '
+    'shapes = ["n_q=1,n_k=8192"]. These sizes are tested first.',
+    "More test inputs: --max-examples 1000. 131072 keys: --long. Another number format: --arithmetic bfloat16.",
+)
 
 
 def kind_of(law: Law) -> str:
