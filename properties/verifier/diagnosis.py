@@ -53,6 +53,7 @@ def causes_of(
     if violations:
         implementation = looked_at(implementation, violations[0].operation, observe).implementation
     laws = [find(violation.law_id)[0] for violation in violations]
+    groups: Sequence[tuple[tuple[int, ...], tuple[Diagnosis, ...]]]
     try:
         groups, defect = _grouped(implementation, laws, violations), ""
     except Exception as error:
