@@ -15,7 +15,7 @@ from oracles.spelling import did_you_mean
 from properties.command.conventions import parsed
 from properties.laws import find
 
-__all__ = ["configure"]
+__all__ = ["configure", "table"]
 
 _FILE = Path("pyproject.toml")
 _DEFAULTS: dict[str, Any] = {"targets": [], "arithmetic": None, "laws": None, "max-examples": 100, "seed": 0}
@@ -56,7 +56,7 @@ def configure(options: argparse.Namespace, file: Path = _FILE) -> None:
     Adds `options.conventions` and `options.known_deviations`. Raises ValueError, with a sentence,
     for a table with an unknown key or a wrong value.
     """
-    found = _read(file)
+    found = table(file)
     for key, default in _DEFAULTS.items():
         name = key.replace("-", "_")
         if getattr(options, name) in (None, []):
@@ -70,8 +70,10 @@ def configure(options: argparse.Namespace, file: Path = _FILE) -> None:
         )
 
 
-def _read(file: Path) -> dict[str, Any]:
-    """Return the table with checked entries. It is empty if the file or the table is missing."""
+def table(file: Path = _FILE) -> dict[str, Any]:
+    """Return the table [tool.attnspec] with checked entries. It is empty if the file or the table is
+    missing. Raises ValueError, with a sentence, for an unknown key or a wrong value.
+    """
     try:
         tools = tomllib.loads(file.read_text("utf-8")).get("tool", {})
     except FileNotFoundError:

@@ -53,6 +53,7 @@ class Supervision:
     seconds_per_call   the longest time that a call may take
     until              a reading of time.monotonic, after which no case is drawn
     ends               returns whether an undeclared violation of a law ends the drawing of cases
+    checked            is called with the examination after every case
     """
 
     observe: Observer | None = None
@@ -60,6 +61,7 @@ class Supervision:
     seconds_per_call: float = 60.0
     until: float = inf
     ends: Callable[[str], bool] = lambda law: False
+    checked: Callable[["Examination"], None] = lambda examination: None
 
 
 class _FirstError(Exception):
@@ -83,6 +85,7 @@ class Examination:
         self.evidence = Evidence(self.implementation, self.operation)
         self.trials: dict[str, Trial] = {}
         self.settled: dict[str, Outcome] = {}
+        self.planned = 0  # cases of the first round
         self._domains: dict[str, Cases | str] = {}
         for law in self.laws:
             self._admit(law)
@@ -150,7 +153,9 @@ class Examination:
         fixed = {name: len(drawn.fixed) for name, drawn in cases.items() if drawn.fixed}
         domains = {name: drawn.domain for name, drawn in cases.items() if name not in fixed}
         groups = {name: [trial for trial in self.trials.values() if name in trial.cases] for name in cases}
-        self._draw(groups, numbers_of_cases(domains, number) | fixed, random_seed)
+        numbers = numbers_of_cases(domains, number) | fixed
+        self.planned = sum(numbers.values())
+        self._draw(groups, numbers, random_seed)
         for round_number in range(_ROUNDS):
             wanting = [
                 trial
@@ -189,6 +194,7 @@ class Examination:
                     trial.cut_short = reason
             elif not round_name or any(trial.wants_more for trial in groups[name]):
                 self._check_on_a_case(name, seed, groups[name], round_name)
+                self.supervision.checked(self)
 
     def _over(self) -> str:
         """Return the reason why no further case is drawn, or ""."""
@@ -343,6 +349,11 @@ class Examination:
             else:
                 trial.failed(self.implementation.name, broken, trial.law.case(call.arguments, 0), (call,))
             trial.seconds += time.perf_counter() - start
+
+    def so_far(self) -> Iterator[Outcome]:
+        """Yield the outcome of each law, in the order of the laws, if the run were stopped now."""
+        for law in self.laws:
+            yield self.settled[law.id] if law.id in self.settled else self.trials[law.id].so_far(self.evidence)
 
     def outcomes(self) -> Iterator[Outcome]:
         """Yield the outcome of each law, in the order of the laws."""
