@@ -14,38 +14,14 @@ _PROPERTY = "attnspec"
 
 
 class _Target(pytest.Collector):
-    """The collector of pytest's items for one option `--attnspec ADAPTER`. The table [tool.attnspec]
-    holds as for `attnspec verify`, except that pytest decides the targets and the seed.
-    """
+    """The collector of pytest's items for one option `--attnspec ADAPTER`."""
+
+    def __init__(self, *, checks: Any, **options: Any) -> None:
+        super().__init__(**options)
+        self.checks = checks
 
     def collect(self) -> Iterator["_Item"]:
-        adapters, conformance, configuration, deviations, laws = (
-            import_module(f"attnspec.properties.{name}")
-            for name in ("processes.adapters", "conformance", "command.configuration", "processes.deviations", "laws")
-        )
-        try:
-            options = configuration.of_project()
-            reading = [options.get("arithmetic"), (), options.get("conventions")]
-            loaded = adapters.load([self.name], *reading, shapes=options.get("shapes", ()))
-            wanted = [law for text in options["laws"] for law in laws.find(text)] if "laws" in options else None
-            checks = [
-                conformance.Check(
-                    check.law,
-                    check.implementation,
-                    options.get("max-examples"),
-                    target=adapter.target,
-                    pick=adapter.pick,
-                    beside=adapter.beside,
-                )
-                for adapter in deviations.with_deviations(loaded, options.get("known-deviations", {}))
-                for check in conformance.checks([adapter.implementation])
-                if wanted is None or check.law in wanted
-            ]
-        except ValueError as error:
-            raise pytest.UsageError(f"--attnspec {self.name}: {error}") from None
-        if not checks:
-            raise pytest.UsageError(f"--attnspec {self.name}: no law applies to it.")
-        for check in checks:
+        for check in self.checks:
             yield _Item.from_parent(self, name=check.id, check=check)
 
 
@@ -66,15 +42,29 @@ class _Item(pytest.Item):
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option `--attnspec`."""
     group = parser.getgroup("attnspec", "conformance to the laws of attention and positional encodings")
-    sentence = "check the laws on the implementations of an adapter, as `attnspec verify` does; may be repeated"
+    sentence = (
+        "check the laws on the implementations of an adapter, as `attnspec verify` does, with the settings of "
+        "[tool.attnspec] in pyproject.toml; may be repeated"
+    )
     group.addoption("--attnspec", action="append", default=[], metavar="ADAPTER", help=sentence)
 
 
 @pytest.hookimpl(tryfirst=True)  # before items are deselected, by -k and the like
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add the items of `--attnspec` after the items of test files."""
-    for target in config.getoption("--attnspec"):
-        collector = _Target.from_parent(session, name=target, nodeid=f"attnspec::{target}")
+    """Add the items of `--attnspec` after the items of test files. The table [tool.attnspec] of
+    pyproject.toml holds for them, as for `attnspec verify`.
+    """
+    targets = config.getoption("--attnspec")
+    if not targets:
+        return
+    try:
+        found = import_module("attnspec.properties.conformance").checks_of_adapters(targets)
+    except ValueError as error:
+        raise pytest.UsageError(f"--attnspec {' '.join(targets)}: {error}") from None
+    for target, checks in found.items():
+        if not checks:
+            raise pytest.UsageError(f"--attnspec {target}: no law applies to it.")
+        collector = _Target.from_parent(session, name=target, nodeid=f"attnspec::{target}", checks=checks)
         items.extend(collector.collect())
 
 

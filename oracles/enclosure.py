@@ -9,6 +9,7 @@ is inside, D > rad is outside, and where D = rad the sign of E decides.
 """
 
 from dataclasses import KW_ONLY, dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ of 1. Its three roundings are at most 3·2⁻⁵³.
 """
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Enclosure:
     """Intervals mid ± rad: the set of all arrays whose elements are within `rad` of `mid`.
 
@@ -44,7 +45,8 @@ class Enclosure:
               evaluation was too expensive
 
     The enclosure of a certified value contains the exact value; a budget contains every result of
-    correct code. Raises TypeError and ValueError unless mid and rad are such a pair of arrays.
+    correct code. Raises TypeError and ValueError unless mid and rad are such a pair of arrays. `repr`
+    has the shape and the radii; `str`, which notebooks show too, also the first and last elements.
     """
 
     mid: Array
@@ -66,6 +68,21 @@ class Enclosure:
             raise TypeError(f"format has type {type(self.format).__name__}, but should be an oracles.Format or None.")
         object.__setattr__(self, "mid", mid)
         object.__setattr__(self, "rad", rad)
+
+    def __repr__(self) -> str:
+        numbers = f" of {self.format.name}" if self.format else ""
+        narrowest, widest = (f"{radius:.3g}" for radius in (self.rad.min(initial=np.inf), self.rad.max(initial=0.0)))
+        radii = widest if narrowest == widest else f"{narrowest} to {widest}"
+        radius = f", radius {radii}" if self.rad.size else ""
+        notes = [", vacuous"] * self.vacuous + [", too wide to judge by"] * (not self.judged)
+        return f"<Enclosure{numbers}, shape {self.mid.shape}{radius}{''.join(notes)}>"
+
+    def __str__(self) -> str:
+        shown = (np.array2string(x, threshold=32, edgeitems=2, prefix="mid  ") for x in (self.mid, self.rad))
+        return "\n".join([repr(self), *map("{}  {}".format, ("mid", "rad"), shown)])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     def contains(self, out: Any) -> NDArray[np.bool_]:
         """Return whether each element of an output is within the radius: its `excess` is at most 1.

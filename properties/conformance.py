@@ -5,21 +5,24 @@ parametrizes a test with them.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import pytest
 
+from properties.command.configuration import table
 from properties.contract.implementation import Implementation, implementation_of
 from properties.laws.law import Law
-from properties.processes.adapters import distinct, interleaved
+from properties.processes.adapters import distinct, interleaved, load
+from properties.processes.deviations import with_deviations
 from properties.verifier.examination import Examination
 from properties.verifier.plan import plan, require_planned, without
-from properties.verifier.report import Outcome
+from properties.verifier.report import Outcome, Violation
 from properties.verifier.script import script
 from properties.verifier.verify import check
 from properties.views.violation import violation_text
 
-__all__ = ["Check", "checks", "parametrize_with_laws"]
+__all__ = ["Check", "checks", "checks_of_adapters", "parametrize_with_laws"]
 
 _Test = TypeVar("_Test", bound=Callable[..., Any])
 
@@ -30,8 +33,8 @@ class Check:
 
     A law that fails as declared is an expected failure. An inconclusive law fails the test.
 
-    `target`, `pick` and `beside` say where the implementation is, for the script that reproduces a
-    failure.
+    `random_seed` is the seed of the test inputs; None leaves it to Hypothesis. `scripted` writes the
+    script that reproduces a failure.
     """
 
     def __init__(
@@ -39,12 +42,12 @@ class Check:
         law: Law,
         implementation: Implementation,
         max_examples: int | None = None,
-        target: str = "",
-        pick: str = "",
-        beside: tuple[str, ...] = ("...",),
+        random_seed: int | None = None,
+        scripted: Callable[[Violation], str] | None = None,
     ) -> None:
         self.law, self.implementation, self.max_examples = law, implementation, max_examples
-        self.target, self.pick, self.beside = target, pick, beside
+        self.random_seed = random_seed
+        self.scripted = scripted or partial(script, beside=("...",) if implementation.beside else ())
         self.outcome: Outcome | None = None
 
     @property
@@ -70,10 +73,9 @@ class Check:
         profile gives the number.
         """
         __tracebackhide__ = True
-        outcome = self.outcome = check(self.law, self.implementation, self.max_examples, random_seed=None)
+        outcome = self.outcome = check(self.law, self.implementation, self.max_examples, self.random_seed)
         if outcome.status == "violated" and outcome.violation is not None:
-            others = self.beside if self.implementation.beside else ()
-            code = script(outcome.violation, self.target, self.pick, beside=others)
+            code = self.scripted(outcome.violation)
             pytest.fail(violation_text(replace(outcome.violation, script=code)), pytrace=False)
         if outcome.status == "declared":
             pytest.xfail(outcome.reason)
@@ -101,15 +103,46 @@ def checks(
     ):
         raise ValueError(f"max_examples={max_examples!r}, but should be a whole number from 1.")
     resolved = interleaved(distinct([implementation_of(target) for target in implementations]))
-    plans = [plan(implementation, laws) for implementation in resolved]
-    require_planned(laws, [law for planned in plans for law in planned])
-    left = [without(planned, exclude) for planned in plans]
     return [
         Check(law, implementation, max_examples)
-        for implementation, planned in zip(resolved, left, strict=True)
-        for law in planned
+        for implementation, planned in zip(resolved, _plans(resolved, laws), strict=True)
+        for law in without(planned, exclude)
         if _applies(law, implementation)
     ]
+
+
+def checks_of_adapters(targets: Sequence[str]) -> dict[str, list[Check]]:
+    """Return the checks of the adapters at some places, such as "my_kernels.py", by these places. The
+    table [tool.attnspec] holds for them as for `attnspec verify`. Without `max-examples` and `seed`
+    there, Hypothesis decides both.
+
+    Raises ValueError, with a sentence, for an adapter or a table that cannot be used.
+    """
+    asked = table()
+    arithmetic, conventions = asked.get("arithmetic"), asked.get("conventions")
+    shapes = asked.get("shapes", ())
+    found = {target: load([target], arithmetic, conventions=conventions, shapes=shapes) for target in targets}
+    found = {target: with_deviations(each, asked.get("known-deviations", {})) for target, each in found.items()}
+    adapters = [(target, one) for target, each in found.items() for one in each]
+    plans = _plans([one.implementation for _, one in adapters], asked.get("laws"))
+    checks: dict[str, list[Check]] = {target: [] for target in targets}
+    for (target, one), planned in zip(adapters, plans, strict=True):
+        shown = one.implementation.resolved_conventions if conventions else None
+        scripted = partial(script, target=one.target, pick=one.pick, beside=one.beside)
+        scripted = partial(scripted, arithmetic=arithmetic, conventions=shown)
+        numbers = asked.get("max-examples"), asked.get("seed")
+        applying = [law for law in planned if _applies(law, one.implementation)]
+        checks[target] += [Check(law, one.implementation, *numbers, scripted) for law in applying]
+    return checks
+
+
+def _plans(implementations: Sequence[Implementation], laws: Sequence[str] | None) -> list[list[Law]]:
+    """Return the laws to check of each implementation. Raises ValueError for a named law that is about
+    no operation of any implementation.
+    """
+    plans = [plan(implementation, laws) for implementation in implementations]
+    require_planned(laws, [law for planned in plans for law in planned])
+    return plans
 
 
 def _applies(law: Law, implementation: Implementation) -> bool:

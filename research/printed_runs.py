@@ -36,7 +36,7 @@ def _last_line(words: str) -> re.Pattern[str]:
 
 
 _VERDICTS: Mapping[str, Mapping[int, re.Pattern[str]]] = {
-    "verify": {1: _last_line(r"\d+ pass(?:es)?, [1-9]\d* fails?(?:, \d+ [a-z ]+)*")},
+    "verify": {1: _last_line(r"\d+ pass(?:es)?, [1-9]\d* fails?(?:, \d+ [a-z ]+)* \(\d+\.\d s\)")},
     "inspect": {
         0: _last_line(r"No anomaly, (?:no|\d+) questions? \([^)]*\)"),
         1: _last_line(r"\d+ anomal(?:y|ies), (?:no|\d+) questions? \([^)]*\)"),

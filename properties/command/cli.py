@@ -102,6 +102,12 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
         "almost never causes it; and if a call raises although the adapter declares no `supports`",
         _FLAG,
     ),
+    "--format": (
+        "full: causes, numbers and the verdict · short: file:line: message for each cause, as editors read it "
+        "(default: full)",
+        {"choices": ("full", "short"), "default": "full"},
+    ),
+    "--watch": ("run again whenever a source file changes; Ctrl-C ends this, with the last exit status", _FLAG),
     "--fail-fast": ("stop at the first violation; with --baseline, stop at the first new violation", _FLAG),
     "-v --all": ("show all about each cause, a row for every law, and a few lines for every violation", _FLAG),
 }
@@ -208,4 +214,8 @@ def _compare(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     from properties.command.verifying import verify
 
+    if options.watch:
+        from properties.command.watching import watch
+
+        return watch(lambda: verify(argparse.Namespace(**vars(options))), options.targets, options.write_tests)
     return verify(options)

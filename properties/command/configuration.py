@@ -16,7 +16,7 @@ from properties.command.conventions import parsed
 from properties.contract.wanted_shapes import checked
 from properties.laws import find
 
-__all__ = ["configure", "of_project"]
+__all__ = ["configure", "table"]
 
 _FILE = Path("pyproject.toml")
 _DEFAULTS: dict[str, Any] = {
@@ -65,7 +65,7 @@ def configure(options: argparse.Namespace, file: Path = _FILE) -> None:
     Adds `options.conventions` and `options.known_deviations`. Raises ValueError, with a sentence,
     for a table with an unknown key or a wrong value.
     """
-    found = of_project(file)
+    found = table(file)
     for key, default in _DEFAULTS.items():
         name = key.replace("-", "_")
         if getattr(options, name) in (None, []):
@@ -79,9 +79,9 @@ def configure(options: argparse.Namespace, file: Path = _FILE) -> None:
         )
 
 
-def of_project(file: Path = _FILE) -> dict[str, Any]:
-    """Return the table with checked entries. It is empty if the file or the table is missing.
-    Raises ValueError, with a sentence, as `configure`.
+def table(file: Path = _FILE) -> dict[str, Any]:
+    """Return the table [tool.attnspec] with checked entries. It is empty if the file or the table is
+    missing. Raises ValueError, with a sentence, for an unknown key or a wrong value.
     """
     try:
         tools = tomllib.loads(file.read_text("utf-8")).get("tool", {})

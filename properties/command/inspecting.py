@@ -16,6 +16,7 @@ from properties.command.parsing import Parser, duration, sizes
 if TYPE_CHECKING:
     from properties.portraits.portrait import Portrait
     from properties.processes.adapters import Found
+    from properties.verifier.location import Location
 
 __all__ = ["add_to", "inspect"]
 
@@ -166,7 +167,7 @@ def _report(options: argparse.Namespace) -> int:
         if len(undeclared) != 1:
             raise ValueError(f"--write needs one kernel that is not declared yet, but there are {len(undeclared)}.")
         ((found, portrait),) = undeclared
-        text = adapter(portrait, location_of(found.target).module, found.kernel.format)
+        text = adapter(portrait, _imports(location_of(found.target)), found.kernel.format)
         Path(options.write).write_text(text, encoding="utf-8")
     _write_json(options.json, [portrait.to_dict() for portrait in portraits] if options.json else None)
     if options.json != "-":
@@ -175,6 +176,11 @@ def _report(options: argparse.Namespace) -> int:
         if options.write:
             print(f"{options.write} declares this: `attnspec verify {options.write}`.")
     return 0 if all(portrait.ok for portrait in portraits) else 1
+
+
+def _imports(location: "Location") -> list[str]:
+    """The lines that import the kernels in an adapter beside them."""
+    return location.statements("") if location.by_path else [f"import {location.module}"]
 
 
 def _compare(options: argparse.Namespace) -> int:

@@ -1,23 +1,17 @@
-"""Runs an order (the settings of a verification) until it is done or something stops it, and shows
-the progress.
-"""
+"""Runs an order (the settings of a verification) until it is done or something stops it."""
 
 import os
-from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from properties.command.progress import Shown
 from properties.processes.adapters import AdapterError
 from properties.processes.messages import Entry, Order
 from properties.processes.runner import Runner
 from properties.processes.signals import Signals, StoppedError
 from properties.verifier.call_record import UnwritableError
 from properties.verifier.report import Cause, Outcome
-from properties.views.statuses import status_counts
 
 __all__ = ["Run", "run"]
 
@@ -63,43 +57,22 @@ def run(order: Order, jobs: int) -> Run:
 
 
 def _follow(known: Run, order: Order, jobs: int, signals: Signals) -> None:
-    """Add the results as they come, and show the progress: a bar in a terminal, or else a line for
-    each implementation.
+    """Add the results as they come, and show the progress. If the run is stopped, add what the
+    operations that are under way have shown so far.
     """
     console = Console(stderr=True)
-    columns = (
-        SpinnerColumn(),
-        BarColumn(24),
-        TextColumn("{task.completed}/{task.total}"),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_interactive) as progress:
-        task = progress.add_task(f"importing {escape(' '.join(order.targets))}", total=None)
-        with Runner(order, jobs, signals) as runner:
-            known.entries = runner.entries
-            laws_left = [len(entry.laws) for entry in known.entries]
-            progress.update(task, total=sum(laws_left))
+    with Shown(console, order, jobs) as shown, Runner(order, jobs, signals, shown.look) as runner:
+        known.entries = runner.entries
+        try:
             for place, found in runner.outcomes():
                 if isinstance(found, tuple):
                     known.causes_of[place] = (*known.causes_of.get(place, ()), *found)
                     continue
                 assert isinstance(found, Outcome)  # the order has no climbs
                 known.outcomes[place, found.law_id] = found
-                laws_left[place] -= 1
-                progress.update(task, advance=1, description=escape(f"{found.implementation}: {found.law}"))
-                if not laws_left[place] and not console.is_interactive:
-                    _print_line(
-                        console, [outcome for (position, _), outcome in known.outcomes.items() if position == place]
-                    )
-
-
-def _print_line(console: Console, outcomes: list[Outcome]) -> None:
-    """Print how many laws of an implementation have each status, and how long they took."""
-    counts = status_counts(Counter(outcome.status for outcome in outcomes), always=())
-    with suppress(OSError):  # a full disk does not matter: the exit status is the verdict
-        print(
-            f"{outcomes[0].implementation}: {counts} ({sum(outcome.seconds for outcome in outcomes):.1f} s)",
-            file=console.file,
-            flush=True,
-        )
+                shown.add(place, found)
+        except StoppedError:
+            for (place, _), progress in runner.progress.items():
+                for outcome in progress.outcomes:
+                    known.outcomes.setdefault((place, outcome.law_id), outcome)
+            raise

@@ -3,7 +3,9 @@ writes and prints the report.
 """
 
 import argparse
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -26,6 +28,7 @@ from properties.verifier.report_file import read
 from properties.verifier.trial import FAILED
 from properties.views.compared import print_comparison
 from properties.views.html.environment import environment
+from properties.views.short import short
 from properties.views.terminal import print_report, verdict_of
 
 __all__ = ["order_of", "verify"]
@@ -51,13 +54,14 @@ def verify(options: argparse.Namespace) -> int:
 
     Raises ValueError, with a sentence, if that cannot be done.
     """
+    start = time.monotonic()
     configure(options)
     baseline = None if options.baseline is None else read(options.baseline)
     order = order_of(options, Known.of(baseline))
     places = forms.places(options)
     known = run(order, options.jobs)
     _require_laws_on_offer(options, order, known)
-    report, changes = _report(options, order, known), None
+    report, changes = replace(_report(options, order, known), seconds=time.monotonic() - start), None
     if baseline is not None:
         report, changes = against(report, baseline)
     problems = list(forms.lost(places, report))
@@ -144,6 +148,8 @@ def _print(options: argparse.Namespace, report: Report, changes: Comparison | No
     with printing(verdict_of(report)):
         if options.json == "-":
             print(forms.as_json(report), end="")
+        elif options.format == "short":
+            print(f"{short(report)}{verdict_of(report)}")
         elif known.entries:
             print_report(Console(), report, groups, options.all)
             if changes is not None:

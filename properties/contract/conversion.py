@@ -26,6 +26,7 @@ __all__ = [
     "overlaps",
     "received",
     "repeated_axes",
+    "require_device",
     "type_of",
     "values",
 ]
@@ -63,6 +64,23 @@ def given(x: Array, implementation: Implementation, target: Format | None, layou
             f"{type(error).__name__}: {said(error).rstrip('.')}",
         )
         raise UngivenError(f"{described} cannot be passed: {reason}.") from error
+
+
+def require_device(implementation: Implementation) -> None:
+    """Raise ValueError, with a sentence, if torch cannot use the implementation's device here. An
+    implementation that declares to be unavailable needs no device.
+    """
+    if implementation.arrays != "torch" or implementation.device == "cpu" or implementation.unavailable:
+        return
+    try:
+        import torch
+
+        torch.empty(0, device=implementation.device)
+    except Exception as error:
+        raise ValueError(
+            f"{implementation.name} declares device={implementation.device!r}, which PyTorch cannot use here "
+            f"({said(error).rstrip('.')}): run attnspec where this device is, or declare another device."
+        ) from error
 
 
 def _given(x: Array, implementation: Implementation, dtype: str, layout: str) -> Any:

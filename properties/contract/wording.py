@@ -1,13 +1,15 @@
 """Makes values and exceptions safe and short enough to be part of a sentence."""
 
+import sysconfig
 import traceback
 from pathlib import Path
 from typing import Any
 
 __all__ = ["printable", "raised", "said", "shown", "told"]
 
-_LONGEST_MESSAGE = 300  # characters
+_LONGEST_MESSAGE, _LONGEST_LINE = 300, 100  # characters
 _HOME = Path(__file__).parents[1]
+_LIBRARIES = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 
 
 def printable(text: str) -> str:
@@ -50,14 +52,33 @@ def raised(error: BaseException) -> str:
 
 
 def told(error: BaseException) -> str:
-    """Return an exception as text, with the place that raised it, outside of this package:
-    "OSError: no disk, at kernels.py:3".
+    """Return an exception as text, with the user's line that led to it: "OSError: no disk, at
+    kernels.py:3: `open(name)`". A line of an installed library is named only if no other line led to it.
     """
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _HOME not in Path(frame.filename).parents]
-    outside = [
+    said_and_where = [": ".join(filter(None, [type(error).__name__, said(error).rstrip(".")]))]
+    if isinstance(error, SyntaxError) and error.filename:
+        said_and_where.append(f"at {error.filename}:{error.lineno}{_code(error.text)}")
+    elif frames := _frames_outside(error):
+        users = [frame for frame in frames if _LIBRARIES.isdisjoint(Path(frame.filename).parents)]
+        frame = (users or frames)[-1]
+        said_and_where.append(f"at {frame.filename}:{frame.lineno}{_code(frame.line)}")
+    return printable(", ".join(said_and_where))
+
+
+def _frames_outside(error: BaseException) -> list[traceback.FrameSummary]:
+    """Return the frames that led to an exception, without the frames of this package and of Python's
+    import.
+    """
+    return [
         frame
-        for frame in frames
-        if not frame.filename.startswith("<") and "importlib" not in Path(frame.filename).parts
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<")
+        and "importlib" not in Path(frame.filename).parts
+        and _HOME not in Path(frame.filename).parents
     ]
-    location = f", at {outside[-1].filename}:{outside[-1].lineno}" if outside else ""
-    return ": ".join(filter(None, [type(error).__name__, said(error).rstrip(".")])) + printable(location)
+
+
+def _code(line: str | None) -> str:
+    """Return a line of code as the end of a place; "" if Python does not know the line."""
+    text = (line or "").strip()
+    return f": `{text[:_LONGEST_LINE]}`" if text else ""

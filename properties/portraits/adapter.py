@@ -17,10 +17,10 @@ KERNEL = "kernels.{}".format
 """The expression of the function of an operation, if the user's module is not known."""
 
 
-def adapter(portrait: Portrait, module: str, kernel: Callable[[str], str]) -> str:
+def adapter(portrait: Portrait, imports: Sequence[str], kernel: Callable[[str], str]) -> str:
     """Return the text of a module that declares the operations of a portrait, ready to verify.
 
-    `module` is the user's module. `kernel` returns the expression of the function that offers an
+    `imports` are lines that import the user's module. `kernel` returns the expression of the function that offers an
     operation.
     """
     code = declaration(portrait, kernel, is_commented=True)
@@ -30,7 +30,7 @@ def adapter(portrait: Portrait, module: str, kernel: Callable[[str], str]) -> st
         f'"""The adapter of {portrait.name}: what `attnspec inspect` measured."""',
         "",
         *sorted(libraries - {"from attnspec import oracles"}),
-        f"import {module}",
+        *imports,
         f"from attnspec import {used}",
         "",
         *(["", code] if code.startswith("def ") else [code]),

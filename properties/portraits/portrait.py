@@ -155,14 +155,16 @@ class Portrait:
         return f"<Portrait of {self.name} ({operations}): {self.verdict}>"
 
     def __str__(self) -> str:
-        from properties.portraits.printing import text
+        from properties.portraits.printing import print_portrait
+        from properties.portraits.rendering import text
 
-        return text(self)
+        return text(lambda console: print_portrait(console, self))
 
     def _repr_html_(self) -> str:
-        from properties.portraits.printing import fragment
+        from properties.portraits.printing import print_portrait
+        from properties.portraits.rendering import fragment
 
-        return fragment(self)
+        return fragment(lambda console: print_portrait(console, self))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the portrait as data that JSON can hold."""

@@ -1,6 +1,5 @@
 """Prints the portrait of a kernel: what is wrong first, then the questions, then the facts."""
 
-import io
 from collections.abc import Callable, Sequence
 
 from rich.console import Console
@@ -11,9 +10,7 @@ from properties.portraits.adapter import KERNEL, declaration
 from properties.portraits.differences import Difference
 from properties.portraits.portrait import OperationPortrait, Portrait
 
-__all__ = ["fragment", "print_differences", "print_portrait", "text"]
-
-_WIDTH = 100  # of a text that is not printed in a terminal
+__all__ = ["print_differences", "print_portrait"]
 
 
 def print_portrait(console: Console, portrait: Portrait, kernel: Callable[[str], str] = KERNEL) -> None:
@@ -44,21 +41,6 @@ def print_differences(console: Console, found: Sequence[Difference], first: str,
     number = len(found)
     verdict = f"{number or 'No'} difference{'' if number < 2 else 's'} between {first} and {second}"
     console.print(verdict, style="bold red" if found else "bold green", highlight=False)
-
-
-def text(portrait: Portrait) -> str:
-    """Return the portrait as plain text, without spaces at the ends of lines."""
-    console = Console(file=io.StringIO(), width=_WIDTH, color_system=None)
-    with console.capture() as captured:
-        print_portrait(console, portrait)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
-
-
-def fragment(portrait: Portrait) -> str:
-    """Return the portrait as HTML for a notebook: text in colours."""
-    console = Console(file=io.StringIO(), width=_WIDTH, record=True, force_jupyter=False)
-    print_portrait(console, portrait)
-    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
 
 def _print_operation(console: Console, portrait: OperationPortrait) -> None:

@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any, TypeVar
 
 from oracles.spelling import did_you_mean
+from properties.contract.conversion import require_device
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS
 from properties.contract.wanted_shapes import Wanted, concerns, require_concerned
@@ -219,11 +221,11 @@ def _imported(origin: Location) -> Any:
     if origin.folder and sys.path[0] != origin.folder:
         sys.path.insert(0, origin.folder)
     try:
-        module = import_module(origin.module)
+        module = _loaded(origin) if origin.by_path else import_module(origin.module)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a module may raise anything, also SystemExit
-        name = origin.module or "A module without a name"
+        name = (origin.file.name if origin.file and origin.by_path else origin.module) or "A module without a name"
         raise AdapterError(f"{name} could not be imported: {told(error)}.") from error
     file = getattr(module, "__file__", None) or "a module without a file"
     if origin.file is not None and not (os.path.exists(file) and origin.file.samefile(file)):
@@ -231,6 +233,21 @@ def _imported(origin: Location) -> Any:
             f"import {origin.module} finds {file}, but should find {origin.file}: give the file another name."
         )
     return module
+
+
+def _loaded(origin: Location) -> Any:
+    """Return the module of a file that `import` cannot name. The module is loaded by its path, once."""
+    if origin.module not in sys.modules:
+        spec = spec_from_file_location(origin.module, origin.file)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[origin.module] = module = module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[origin.module]
+            raise
+    return sys.modules[origin.module]
 
 
 def _only_adapter(module: Any, name: str) -> str:
@@ -287,6 +304,11 @@ def _implementation(adapter: Any, target: str, name: str, arithmetic: str | None
     """
     has_name = isinstance(adapter, Implementation) or hasattr(adapter, "__name__")
     try:
-        return implementation_of(adapter, arithmetic, name=None if has_name else name)
+        implementation = implementation_of(adapter, arithmetic, name=None if has_name else name)
     except (TypeError, ValueError) as error:
         raise AdapterError(f"{target} is not an implementation: {error}") from error
+    try:
+        require_device(implementation)
+    except ValueError as error:
+        raise AdapterError(str(error)) from error
+    return implementation

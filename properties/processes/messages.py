@@ -9,9 +9,9 @@ from oracles import Conventions
 from properties.contract.names import parts_of
 from properties.contract.wanted_shapes import Wanted
 from properties.verifier.comparison import Known
-from properties.verifier.report import Violation
+from properties.verifier.report import Outcome, Violation
 
-__all__ = ["Climb", "Entry", "Explain", "Failed", "Order", "Replay", "Task"]
+__all__ = ["Climb", "Entry", "Explain", "Failed", "Order", "Progress", "Replay", "Task"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +104,28 @@ class Task:
     cases: int
     until: float = inf
     lost: int = 0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a child process has done so far of a `Task`. It sends this now and then, before the answer.
+
+    operation   the operation of the laws
+    cases       the number of test inputs so far
+    planned     the number of test inputs that every run of the task draws; some laws may need more
+    calls       the number of calls so far
+    in_calls    the seconds that these calls took
+    seconds     the seconds since the task began
+    outcomes    the outcomes of the laws if the run were stopped now
+    """
+
+    operation: str
+    cases: int
+    planned: int
+    calls: int
+    in_calls: float
+    seconds: float
+    outcomes: tuple[Outcome, ...]
 
 
 @dataclass(frozen=True)

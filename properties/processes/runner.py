@@ -5,7 +5,7 @@ a child dies.
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from properties.contract.support import SupportsError
 from properties.processes.adapters import AdapterError
 from properties.processes.child import Child
 from properties.processes.deaths import death
-from properties.processes.messages import Climb, Entry, Explain, Failed, Order, Replay, Task
+from properties.processes.messages import Climb, Entry, Explain, Failed, Order, Progress, Replay, Task
 from properties.processes.signals import Signals
 from properties.verifier.call_record import CallRecord, UnwritableError
 from properties.verifier.case_drawing import TimeLimit
@@ -41,13 +41,17 @@ class Runner:
 
     `entries` says what there is to verify. An order with `fail_fast` ends the run at the first
     violation that is not known, or else with the causes of the first implementation that has a new
-    cause. The example of each cause is replayed in a fresh process, see `earlier_calls`; the end of a
+    cause. `waiting` is called again and again while children work; `progress` has what they have done
+    so far. The example of each cause is replayed in a fresh process, see `earlier_calls`; the end of a
     process is not replayed. Raises AdapterError if the adapters cannot be imported or used, UnwritableError and
     OSError if the processes cannot go on, and StoppedError if one of `signals` has come.
     """
 
-    def __init__(self, order: Order, jobs: int, signals: Signals) -> None:
-        self.order, self.jobs, self.signals = order, jobs, signals
+    def __init__(
+        self, order: Order, jobs: int, signals: Signals, waiting: Callable[["Runner"], None] = lambda runner: None
+    ) -> None:
+        self.order, self.jobs, self.signals, self._waiting = order, jobs, signals, waiting
+        self.progress: dict[tuple[int, str], Progress] = {}  # by entry and operation: of tasks that are under way
         self.entries: list[Entry] = []
         self._folder = tempfile.TemporaryDirectory(prefix="attnspec-")
         self._children: list[Child] = []
@@ -176,7 +180,11 @@ class Runner:
         except EOFError:
             yield from self._after_death(child, task)
             return
+        if isinstance(answer, Progress):
+            self.progress[task.entry, answer.operation] = answer
+            return
         child.task = None
+        self._forget_progress(task)
         if isinstance(answer, SupportsError):
             raise AdapterError(f"{self.entries[task.entry].name} cannot be used: {answer}")
         if isinstance(answer, UnwritableError):
@@ -195,6 +203,10 @@ class Runner:
             }
             yield from self._known(task.entry, answer)
         self._idle.append(child)
+
+    def _forget_progress(self, task: Task | Explain | Climb) -> None:
+        if isinstance(task, Task):
+            self.progress.pop((task.entry, parts_of(self._law_ids(task)[0])[1]), None)
 
     def _after_death(self, child: Child, task: Task | Explain | Climb) -> Iterator[tuple[int, Result]]:
         """Handle a task whose child process is dead: give the task out again, or yield its results.
@@ -265,6 +277,7 @@ class Runner:
         self._remove(child)
         if isinstance(task, Climb):
             return iter([(task.entry, outcome)])
+        self._forget_progress(task)
         self._deaths[task.entry, outcome.operation] += 1
         others = tuple(position for position, each in zip(task.laws, law_ids, strict=True) if each != law)
         if others:
@@ -382,6 +395,7 @@ class Runner:
         watched: list[Child | Signals] = [self.signals, *children]
         ready, _, _ = select(watched, (), (), min(0.5, self.order.timeout / 4))
         self.signals.obey()
+        self._waiting(self)
         return [child for child in children if child in ready]
 
 

@@ -27,11 +27,11 @@ from properties.contract.support import SupportsError
 from properties.laws.law import Law
 from properties.processes.adapters import AdapterError, Found, load
 from properties.processes.deviations import with_deviations
-from properties.processes.messages import Climb, Entry, Explain, Failed, Order, Replay, Task
+from properties.processes.messages import Climb, Entry, Explain, Failed, Order, Progress, Replay, Task
 from properties.processes.sources import sources
 from properties.verifier.call_record import CallRecord, UnwritableError
 from properties.verifier.diagnosis import causes_of
-from properties.verifier.examination import Supervision
+from properties.verifier.examination import Examination, Supervision
 from properties.verifier.notes import failure
 from properties.verifier.plan import plan, without
 from properties.verifier.replay import replayed
@@ -42,6 +42,7 @@ from properties.verifier.worst_input import Worst, climb
 
 __all__ = ["main"]
 
+_SHARE_BETWEEN_PROGRESS = 1 / 20  # of the time so far; a parent that is busy reads nothing, and a pipe is small
 _MOST_NUMBERS = 2**16  # in the arguments and results of a call that travels to the parent as evidence
 
 
@@ -49,7 +50,7 @@ def main() -> None:
     """Answer the parent process until it closes the pipe.
 
     The first answer is the list of implementations, or a sentence that says what is wrong. Then
-    comes one answer for each task.
+    comes one answer for each task; before the answer to a `Task` comes its progress, now and then.
     """
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     order, note, log = pickle.load(requests)
@@ -84,7 +85,7 @@ def main() -> None:
         try:
             match task:
                 case Task():
-                    answer(_outcomes(one, task, plans[task.entry], order, calls))
+                    answer(_outcomes(one, task, plans[task.entry], order, calls, answer))
                 case Explain():
                     answer(_causes(one, task, order, calls))
                 case Replay():
@@ -148,10 +149,15 @@ def _conventions_to_show(one: Found, order: Order) -> Any:
     return one.implementation.resolved_conventions if order.conventions else None
 
 
-def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: CallRecord) -> list[Outcome]:
-    """Return the outcomes of a task's laws."""
+def _outcomes(
+    one: Found, task: Task, planned: list[Law], order: Order, calls: CallRecord, report: Callable[[Progress], None]
+) -> list[Outcome]:
+    """Return the outcomes of a task's laws, and report the progress: first after a second, later less
+    often.
+    """
     laws = [planned[position] for position in task.laws]
-    current_law = [laws[0].id]
+    current_law, start = [laws[0].id], time.monotonic()
+    reported = [start]
 
     def observe(operation: str, arguments: tuple[Any, ...], layout: str) -> None:
         calls.begin(operation, arguments, layout, current_law[0])
@@ -162,8 +168,22 @@ def _outcomes(one: Found, task: Task, planned: list[Law], order: Order, calls: C
     def ends(law: str) -> bool:
         return order.fail_fast and not order.known.has(one.implementation.name, law)
 
+    def checked(examination: Examination) -> None:
+        now = time.monotonic()
+        if now - reported[0] < max(1.0, _SHARE_BETWEEN_PROGRESS * (now - start)):
+            return
+        reported[0] = now
+        outcomes = tuple(
+            outcome
+            if outcome.violation is None
+            else replace(outcome, violation=_ready_to_send(outcome.violation.without_calls(), one, order))
+            for outcome in examination.so_far()
+        )
+        numbers = examination.evidence.cases, examination.planned, calls.made, calls.spent, now - start
+        report(Progress(examination.operation, *numbers, outcomes))
+
     noting = _noting(one.implementation, calls)
-    supervision = Supervision(observe, began, order.timeout, task.until, ends)
+    supervision = Supervision(observe, began, order.timeout, task.until, ends, checked)
     outcomes = examine(laws, noting, task.cases, task.seed, supervision)
     return [
         outcome

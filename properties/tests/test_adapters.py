@@ -2,6 +2,7 @@
 
 import runpy
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -67,7 +68,7 @@ def test_a_module_is_its_only_implementation_under_any_name_or_its_only_mapping_
         ),
         ("none.py:adapter", "none has no attribute 'adapter'. It has no adapter of another name."),
         ("absent.py", "absent.py does not exist. Give a .py file or an importable module."),
-        ("my-kernels.py", "my-kernels.py cannot be imported: its name should be an identifier, such as my_kernels.py."),
+        ("./kernels.txt", "./kernels.txt is not a Python file: its name should end in .py."),
     ],
 )
 def test_what_was_found_instead_is_said(written, target, sentence):
@@ -75,8 +76,8 @@ def test_what_was_found_instead_is_said(written, target, sentence):
         two=f"{DECLARED}{ROPE}first = Implementation('a', {{'rope': rope}})\n"
         "second = Implementation('b', {'rope': rope})\n",
         none="x = 1\n",
-        **{"my-kernels": ROPE},
     )
+    Path("kernels.txt").write_text(ROPE)
     with pytest.raises(AdapterError) as raised:
         load([target])
     assert str(raised.value) == sentence

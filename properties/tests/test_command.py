@@ -118,8 +118,8 @@ def test_a_law_that_holds_is_exit_status_0(adapters, capsys):
     assert main(verify("adapters:right")) == 0
     printed = capsys.readouterr()
     assert re.search(r"^✓  rope +1 +\d+ +0$", printed.out, re.MULTILINE)
-    assert printed.out.endswith("1 passes, 0 fail\n")
-    assert re.fullmatch(r"right: 1 passes \(\d+\.\d s\)\n", printed.err)
+    assert re.search(r"\n1 passes, 0 fail \(\d+\.\d s\)\n$", printed.out)
+    assert re.fullmatch(r"right: 1 passes \(\d+\.\d s\)\n\n", printed.err)
 
 
 def test_whatever_ends_the_process_or_never_returns_is_a_violation_with_its_input_and_the_rest_goes_on(adapters):
@@ -164,6 +164,7 @@ def test_the_report_in_json_is_the_one_of_verify_and_says_who_was_verified(adapt
         "interrupted",
         "strict",
         "settings",
+        "seconds",
         "counts",
         "narrowest",
         "causes",
@@ -289,8 +290,8 @@ def test_a_signal_prints_what_is_known_and_leaves_nothing_behind(adapters, numbe
     assert running.returncode == 128 + number
     assert re.search(r"^✓  rope +1 +\d+ +0 *$", out, re.MULTILINE)
     assert f"It was not run: {number.name} came.\n" in out
-    assert out.endswith("Interrupted. 1 passes, 0 fail, 1 not run\n")
-    assert err == ""
+    assert re.search(r"Interrupted\. 1 passes, 0 fail, 1 not run \(\d+\.\d s\)\n$", out)
+    assert err == "\n"
     assert children
     assert not any(Path(f"/proc/{child}").exists() for child in children)
     assert list(folder.iterdir()) == []
@@ -306,7 +307,7 @@ def test_a_narrow_pipe_without_colours_is_readable(adapters):
     table = ran.stdout.split("To reproduce it")[0]
     assert max(map(len, table.splitlines())) <= 44
     assert "second" in table
-    assert ran.stdout.endswith("1 passes, 1 fails\n")
+    assert re.search(r"1 passes, 1 fails \(\d+\.\d s\)\n$", ran.stdout)
 
 
 def test_an_input_that_was_not_shrunk_is_not_called_the_smallest(adapters, capsys):
@@ -339,7 +340,7 @@ def test_a_dumb_terminal_gets_a_line_for_an_implementation_and_no_bar(adapters):
         line, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "dumb"}, timeout=60, check=True
     )
     assert "1 passes, 0 fail" in ran.stdout.decode()
-    assert re.fullmatch(rb"right: 1 passes \(\d+\.\d s\)\r\n", os.read(ours, 4096))
+    assert re.fullmatch(rb"right: 1 passes \(\d+\.\d s\)\r\n\r\n", os.read(ours, 4096))
     os.close(ours)
     os.close(theirs)
 
@@ -376,7 +377,7 @@ def test_what_is_excluded_is_left_out_and_told(adapters, capsys):
     assert main(["verify", "adapters:right", *both, "--max-examples", "4", "--jobs", "1"]) == 0
     printed = capsys.readouterr().out
     assert "1 passes, 0 fail" in printed
-    assert "Laws left out: f-a-f-b-f-a-b.\n1 passes, 0 fail\n" in printed
+    assert "Laws left out: f-a-f-b-f-a-b.\n1 passes, 0 fail (" in printed
 
 
 def test_the_version_is_that_of_the_distribution(capsys):
@@ -449,8 +450,8 @@ def test_it_fails_at_the_first_case_that_shows_a_violation_and_says_which_laws_i
     cut = [o["reason"] for o in found if o["status"] == "not run"]
     assert len(cut) > 10
     (why,) = set(cut)
-    ended = r"The run ended at the first violation after \d test inputs? of rope\. "
-    assert re.fullmatch(ended + r"The law did not fail on these, and has no verdict\.", why)
+    ended = r"The run ended at the first violation after \d test inputs? of rope, before the law was checked\."
+    assert re.fullmatch(ended, why)
 
 
 def test_other_processes_end_when_one_fails_fast(adapters, capsys):

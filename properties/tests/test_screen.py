@@ -84,7 +84,7 @@ def test_a_broken_flash_attention_is_one_cause_on_one_screen(report):
     assert [row[1] for row in rows] == list(BROKEN)
     held = [sum(o.status == "held" for o in report.outcomes if o.operation == operation) for operation in BROKEN]
     assert [int(row[2]) for row in rows] == held
-    assert lines[-1] == status_counts(report.counts())
+    assert lines[-1] == f"{status_counts(report.counts())} ({report.seconds:.1f} s)"
 
 
 def test_everything_is_shown_where_that_is_asked_for(report):

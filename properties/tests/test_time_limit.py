@@ -4,6 +4,7 @@ short has not held.
 
 import itertools
 import json
+import re
 import time
 from math import inf
 from types import SimpleNamespace
@@ -36,11 +37,13 @@ def clock(module, monkeypatch, readings):
 def test_no_case_is_drawn_when_time_is_up_and_what_is_cut_short_has_not_held(monkeypatch, cases):
     clock(examination, monkeypatch, itertools.count())
     outcomes = examine(ROPE, RIGHT, 100, 0, supervision=Supervision(until=cases))
-    assert {o.status for o in outcomes} == {"not run", "not applicable"}
-    said = f"Time was up after {cases} test inputs of rope. The law did not fail on these, and has no verdict."
-    assert {o.reason for o in outcomes if o.status == "not run"} == {
-        f"{said} Give a longer time limit, or fewer test inputs."
+    assert {o.status for o in outcomes} == {"not run", "not applicable"} | ({"stopped early"} if cases else set())
+    said, advice = f"Time was up after {cases} test inputs of rope", "Give a longer time limit, or fewer test inputs."
+    assert {(o.status, o.reason) for o in outcomes if o.status != "not applicable"} == {
+        ("not run", f"{said}, before the law was checked. {advice}"),
+        *([("stopped early", f"{said}: no failure. {advice}")] if cases else []),
     }
+    assert all((o.examples > 0) == (o.status == "stopped early") for o in outcomes)
 
 
 def test_a_run_that_is_cut_short_has_seen_every_domain_and_the_first_cases_of_one_that_is_not(monkeypatch):
@@ -68,7 +71,7 @@ def test_a_law_has_held_if_and_only_if_all_of_its_cases_were_drawn(monkeypatch):
     clock(examination, monkeypatch, readings)
     assert examine([law], RIGHT, 20, 0)[0].status == "held"
     needed = next(readings)
-    for until, status in ((needed, "held"), (needed - 1, "not run")):
+    for until, status in ((needed, "held"), (needed - 1, "stopped early")):
         clock(examination, monkeypatch, itertools.count())
         assert examine([law], RIGHT, 20, 0, supervision=Supervision(until=until))[0].status == status
 
@@ -78,7 +81,7 @@ def test_what_was_seen_to_be_broken_in_time_is_violated(monkeypatch):
     wrong = properties.Implementation("wrong", {"rope": lambda x, start_pos=0: x + 1.0})
     statuses = {o.law: o.status for o in examine(ROPE, wrong, 20, 0, supervision=Supervision(until=4))}
     assert statuses["rope is within its error limit"] == "violated"
-    assert set(statuses.values()) == {"violated", "not run", "not applicable"}
+    assert set(statuses.values()) <= {"violated", "stopped early", "not run", "not applicable"}
 
 
 def test_a_declared_deviation_that_was_not_seen_in_time_is_not_said_to_hold(monkeypatch):
@@ -87,7 +90,7 @@ def test_a_declared_deviation_that_was_not_seen_in_time_is_not_said_to_hold(monk
         "declared", RIGHT.operations, known_deviations={"f(a) + f(b) = f(a + b)": "As its page says."}
     )
     statuses = {o.law: o.status for o in examine(ROPE, declared, 20, 0, supervision=Supervision(until=3))}
-    assert statuses["f(a) + f(b) = f(a + b)"] == "not run"
+    assert statuses["f(a) + f(b) = f(a + b)"] == "stopped early"
 
 
 @pytest.mark.parametrize(
@@ -153,16 +156,15 @@ def test_the_command_ends_in_time_and_says_which_laws_were_cut_short(tmp_path, m
     assert time.monotonic() - start < 60  # without a limit it takes minutes; the machine may be busy
     report = json.loads((tmp_path / "out.json").read_text())
     assert report["settings"]["time_limit"] == 6.0
-    assert {o["operation"] for o in report["outcomes"] if o["status"] == "not run"} == {
-        "rope",
-        "rotate_half",
-        "apply_rotary",
-    }
+    ended = [o for o in report["outcomes"] if o["status"] in ("stopped early", "not run")]
+    assert {o["operation"] for o in ended} == {"rope", "rotate_half", "apply_rotary"}
     printed = " ".join(capsys.readouterr().out.split())
-    told = printed.partition("… not run slow")[2]
-    for o in (o for o in report["outcomes"] if o["status"] == "not run"):
+    assert "… not run slow" in printed
+    for o in ended:
         assert o["reason"].startswith("Time was up after ")
-        assert o["law"] in told or f"all laws about {o['operation']}" in told
+        assert o["reason"] in printed
+    assert re.search(r" stopped early, \d+ not run \(\d+\.\d s\)$", printed)
+    assert 2 < report["seconds"] < 60
 
 
 @pytest.mark.parametrize("text", ["0s", "-1", "1 minute", "", "1e3", "s"])

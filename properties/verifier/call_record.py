@@ -62,6 +62,7 @@ class CallRecord:
         self._path, self._entry = path, 0
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         self._number, self._log = self.position[0], -1
+        self.made, self.spent, self._began = 0, 0.0, 0.0  # calls of this task that have ended, and their seconds
 
     def close(self) -> None:
         """Close the descriptors. The files stay."""
@@ -71,6 +72,7 @@ class CallRecord:
 
     def clear(self, entry: int = 0) -> None:
         """Record that no call of the current task was made yet; the next calls are calls of this entry."""
+        self.made, self.spent = 0, 0.0
         self._entry, (number, end) = entry, self.position
         os.pwrite(self._file, _HEADER.pack(0, 0.0, number, end, end), 0)
 
@@ -83,7 +85,8 @@ class CallRecord:
         if start >= _MOST_BYTES:
             number, start = number + 1, 0
         self._write(self._log_of(number), recorded, start)
-        header = _HEADER.pack(_STATES.index("calling"), time.monotonic(), number, start, start + len(recorded))
+        self._began = time.monotonic()
+        header = _HEADER.pack(_STATES.index("calling"), self._began, number, start, start + len(recorded))
         self._write(self._file, header, 0)
 
     def _log_of(self, number: int) -> int:
@@ -115,6 +118,7 @@ class CallRecord:
     def end(self, state: State) -> None:
         """Record that the call has returned or raised."""
         os.pwrite(self._file, bytes([_STATES.index(state)]), 0)
+        self.made, self.spent = self.made + 1, self.spent + time.monotonic() - self._began
 
     @property
     def state(self) -> State:

@@ -124,7 +124,7 @@ def _fails(outcome: Outcome, report: dict[str, Any]) -> bool:
 
 
 def _checked(outcome: Outcome | None) -> bool:
-    return outcome is not None and outcome["status"] not in ("not applicable", "not run")
+    return outcome is not None and outcome["status"] not in ("not applicable", "stopped early", "not run")
 
 
 def _known(was: Outcome, now: Outcome) -> bool:

@@ -65,6 +65,7 @@ class Supervision:
     until              a reading of time.monotonic, after which no case is drawn
     ends               returns whether an undeclared violation of a law ends the drawing of cases
     most_products      the most products in the scores of a call at sizes that the user names
+    checked            is called with the examination after every case
     """
 
     observe: Observer | None = None
@@ -73,6 +74,7 @@ class Supervision:
     until: float = inf
     ends: Callable[[str], bool] = lambda law: False
     most_products: int = MOST_PRODUCTS
+    checked: Callable[["Examination"], None] = lambda examination: None
 
 
 class _FirstError(Exception):
@@ -99,6 +101,7 @@ class Examination:
         self.evidence.tried = self.subject.tried
         self.trials: dict[str, Trial] = {}
         self.settled: dict[str, Outcome] = {}
+        self.planned = 0  # cases of all rounds but those of laws that want more
         self._domains: dict[str, Cases | str] = {}
         self._seconds_of_points = 0.0
         self._untried: dict[str, list[str]] = {}
@@ -218,7 +221,9 @@ class Examination:
         fixed = {name: len(drawn.fixed) for name, drawn in cases.items() if drawn.fixed}
         domains = {name: drawn.domain for name, drawn in cases.items() if name not in fixed}
         groups = {name: [trial for trial in self.trials.values() if name in trial.cases] for name in cases}
-        self._draw(groups, numbers_of_cases(domains, number) | fixed, random_seed)
+        numbers = numbers_of_cases(domains, number) | fixed
+        self.planned += sum(numbers.values())
+        self._draw(groups, numbers, random_seed)
         self._tell_untried(groups)
 
     def _draw_more(self, random_seed: int | None) -> None:
@@ -297,6 +302,7 @@ class Examination:
                     trial.cut_short = reason
             elif not round_name or any(trial.wants_more for trial in groups[name]):
                 self._check_on_a_case(name, seed, groups[name], round_name)
+                self.supervision.checked(self)
 
     def _over(self) -> str:
         """Return the reason why no further case is drawn, or ""."""
@@ -470,6 +476,11 @@ class Examination:
         """
         nothing_is_right = not (self.implementation.support.declared or violation.calls or self.evidence.right)
         return violation.law == UNSUPPORTED or (nothing_is_right and bool(self.evidence.wrong))
+
+    def so_far(self) -> Iterator[Outcome]:
+        """Yield the outcome of each law, in the order of the laws, if the run were stopped now."""
+        for law in self.laws:
+            yield self.settled.get(law.id) or self.trials[law.id].so_far(self.evidence)
 
     def outcomes(self) -> Iterator[Outcome]:
         """Yield the outcome of each law, in the order of the laws. The first one has what the calls

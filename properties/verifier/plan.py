@@ -14,7 +14,7 @@ from properties.contract.wording import shown
 from properties.laws import LAWS, LONG, find
 from properties.laws.law import Law
 
-__all__ = ["QUICK", "QUICKLY", "grouped", "is_quick", "plan", "require_planned", "without"]
+__all__ = ["CALLS", "QUICK", "QUICKLY", "grouped", "is_quick", "plan", "require_planned", "without"]
 
 QUICK = Path(__file__).parents[1] / "laws" / "quick.json"
 """The file with further laws of the quick plan. The plan also has agreement and the laws that watch
@@ -26,6 +26,12 @@ _DETECTING = frozenset(json.loads(QUICK.read_text("utf-8")))
 QUICKLY = 50
 """The largest number of test inputs of an operation in the quick plan. Every input family (domain)
 still gets at least one.
+"""
+
+
+CALLS: dict[str, tuple[int, int]] = json.loads(QUICK.with_name("calls.json").read_text("utf-8"))
+"""About how many calls of each operation a default run makes, and a quick run, by one process on seed
+0 and without declared features. Progress tells by them how long a run takes.
 """
 
 

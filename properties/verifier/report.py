@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -36,7 +37,7 @@ VERSION = 1
 MOST_WRITTEN = 2**22
 """The most numbers of an array that a report writes. The long plan has three million."""
 
-Status = Literal["held", "suspicious", "violated", "declared", "vacuous", "not applicable", "not run"]
+Status = Literal["held", "suspicious", "violated", "declared", "vacuous", "not applicable", "stopped early", "not run"]
 PASSING = ("held", "suspicious", "declared", "not applicable")
 
 
@@ -297,10 +298,12 @@ def broken(violation: Violation, declared: str = "", examples: int = 1, seconds:
     return replace(outcome, worst_excess=violation.excess, seconds=seconds)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
-    """All outcomes of a verification, the causes of undeclared violations (failed laws), and the
-    settings.
+    """All outcomes of a verification, the causes of undeclared violations (failed laws), the
+    settings, and the seconds that the verification took (0 if nobody measured them).
+
+    `str` gives the report as `attnspec verify` prints it. A notebook shows it in colours.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -308,6 +311,18 @@ class Report:
     interrupted: bool = False
     strict: bool = False
     causes: tuple[Cause, ...] = ()
+    seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        """Return what the report is on, and its verdict."""
+        names = ", ".join(dict.fromkeys(outcome.implementation for outcome in self.outcomes))
+        return f"<Report on {names}: {_terminal().verdict_of(self)}>"
+
+    def __str__(self) -> str:
+        return str(_terminal().text_of(self))
+
+    def _repr_html_(self) -> str:
+        return str(_terminal().fragment_of(self))
 
     @property
     def ok(self) -> bool:
@@ -386,6 +401,7 @@ class Report:
             "interrupted": self.interrupted,
             "strict": self.strict,
             "settings": self.settings,
+            "seconds": self.seconds,
             "counts": self.counts(),
             "narrowest": {
                 name: {"arithmetic": preset, "calls": calls} for name, (preset, calls) in self.narrowest().items()
@@ -394,6 +410,11 @@ class Report:
             "causes": [cause.to_dict() for cause in self.causes],
             "outcomes": [outcome.to_dict() for outcome in self.outcomes],
         }
+
+
+def _terminal() -> Any:
+    """Return the module that prints reports. It imports this module, so it is loaded when it is used."""
+    return import_module(f"{__name__.rpartition('.verifier.')[0]}.views.terminal")
 
 
 def fails(status: str, unavailable: bool, strict: bool) -> bool:

@@ -135,10 +135,7 @@ def _implementation(target: str, pick: str, case: Mapping[str, Any]) -> tuple[li
         return [], ["implementation = ...  # the implementation under test"], "implementation"
     location = location_of(target)
     attribute, first = location.attribute, location.attribute.split(".")[0]
-    imports = ["import sys", "", f"sys.path.insert(0, {literal(location.folder)})"] if location.folder else []
-    imports += [
-        f"from {location.module} import {first}" if attribute else f"import {location.module} as implementation"
-    ]
+    imports = location.statements(first, "implementation")
     name = pick or attribute or "implementation"
     if not pick and first not in {*case, "np", "properties", "base64", "zlib"}:
         return imports, [], name

@@ -17,10 +17,10 @@ from properties.verifier.notes import notes, or_note
 from properties.verifier.report import Outcome, Status, TriedSizes, Violation, broken, counted
 from properties.verifier.tightest_preset import TightestPreset
 
-__all__ = ["FAILED", "TIME", "Evidence", "Trial", "does_not_apply", "unknown"]
+__all__ = ["FAILED", "STOPPED", "TIME", "Evidence", "Trial", "does_not_apply", "unknown"]
 
-TIME, FAILED = "Time was up", "The run ended at the first violation"
-"""Why no further case is drawn: the time limit, or fail-fast."""
+TIME, FAILED, STOPPED = "Time was up", "The run ended at the first violation", "The run was stopped"
+"""Why no further case is drawn: the time limit, fail-fast, or an interrupt."""
 
 _ENOUGH_VIOLATIONS = 4  # after this number of violations a law is not checked any more
 _FEWEST_INFORMATIVE = 4  # cases that a law gets, if its domains have informative cases at all
@@ -136,6 +136,12 @@ class Trial:
             self.violation = found
         self.worst = max(self.worst, broken.excess)
 
+    def so_far(self, evidence: Evidence) -> Outcome:
+        """Return the outcome of the law if the run were stopped now. A violation has no notes."""
+        if self.violation is not None and not evidence.unwritten:
+            return broken(self.violation, self.declared, self.examples, self.seconds)
+        return replace(self, cut_short=STOPPED).outcome(evidence)
+
     def outcome(self, evidence: Evidence) -> Outcome:
         """Return the outcome of the law, from this record and the evidence about its operation."""
         law, tightest = self.law, evidence.tightest
@@ -157,8 +163,10 @@ class Trial:
             return replace(outcome, status="not run", examples=0, worst_excess=0.0, reason=evidence.unwritten)
         if self.violation is not None:
             return self._violated(outcome, self.violation, evidence)
-        if reason := self.defect or self._cut_short(evidence):
-            return replace(outcome, status="not run", reason=reason, defect=bool(self.defect))
+        if self.defect:
+            return replace(outcome, status="not run", reason=self.defect, defect=True)
+        if self.cut_short:
+            return self._stopped(outcome, evidence)
         if self.declared:
             inputs = counted(self.examples, "test input")
             return _needless(
@@ -180,13 +188,15 @@ class Trial:
             seen = or_note(seen, "it described what is wrong", noted)
         return replace(outcome, status=broken(seen, self.declared).status, violation=seen)
 
-    def _cut_short(self, evidence: Evidence) -> str:
-        """Return a sentence that says why not all cases (test inputs) were drawn; "" if all were."""
-        if not self.cut_short:
-            return ""
-        inputs = f"{counted(evidence.cases, 'test input')} of {evidence.operation}"
+    def _stopped(self, outcome: Outcome, evidence: Evidence) -> Outcome:
+        """Return the outcome of a law that did not fail on the cases (test inputs) that were drawn,
+        and for which not all cases were drawn. The law was not run if it was not checked on any.
+        """
+        after = f"{self.cut_short} after {counted(evidence.cases, 'test input')} of {evidence.operation}"
         advice = " Give a longer time limit, or fewer test inputs." if self.cut_short == TIME else ""
-        return f"{self.cut_short} after {inputs}. The law did not fail on these, and has no verdict.{advice}"
+        if self.examples:
+            return replace(outcome, status="stopped early", reason=f"{after}: no failure.{advice}")
+        return replace(outcome, status="not run", reason=f"{after}, before the law was checked.{advice}")
 
     def _status(self, evidence: Evidence) -> tuple[Status, str]:
         """Return the status of a law that did not fail, and the reason."""

@@ -2,12 +2,14 @@
 failures.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
 
 from oracles import Arithmetic, Conventions
+from properties.contract.conversion import require_device
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.wording import shown
 from properties.laws.law import Law
@@ -18,7 +20,7 @@ from properties.verifier.first_look import looked_at
 from properties.verifier.plan import QUICKLY, grouped, plan, require_planned, without
 from properties.verifier.report import Cause, Outcome, Report, with_causes
 from properties.verifier.script import script
-from properties.verifier.trial import FAILED
+from properties.verifier.trial import FAILED, STOPPED
 
 __all__ = ["check", "examine", "verify"]
 
@@ -102,18 +104,19 @@ def verify(
                        beyond the statistical line, which does not prove a mistake. It is not ok
                        either if a call raised and the adapter declares no `supports`
     fail_fast          no test input is drawn after the first violation
-    time_limit         ends the drawing after this number of seconds; a law that is cut short is not
-                       run, and the report is not ok
+    time_limit         ends the drawing after this number of seconds; a law that is cut short has
+                       the status "stopped early", and the report is not ok
     progress           is called with each outcome as soon as the outcome is known
 
-    Interrupting returns the results so far. Your kernel runs in the caller's process. A crash or a
+    Interrupting (Ctrl-C) returns the results so far. Your kernel runs in the caller's process. A crash or a
     hang of your kernel also ends or blocks this process. The command `attnspec verify` runs your
     kernel in a separate process. Raises ValueError and TypeError for other arguments.
     """
     _require_sensible(max_examples, seed, time_limit, long=long, quick=quick, strict=strict, fail_fast=fail_fast)
-    time_left = TimeLimit(time_limit or inf)
+    start, time_left = time.monotonic(), TimeLimit(time_limit or inf)
     max_examples = min(max_examples, QUICKLY) if quick else max_examples
     implementation = implementation_of(target, arithmetic, conventions, known_deviations)
+    require_device(implementation)
     laws = tuple(laws) if isinstance(laws, Iterator) else laws
     exclude = tuple(exclude) if isinstance(exclude, Iterator) else exclude
     planned = plan(implementation, laws, long, quick)
@@ -122,12 +125,18 @@ def verify(
     chosen = [law for group in groups for law in group]
     outcomes: list[Outcome] = []
     causes: tuple[Cause, ...] = ()
-    interrupted, reason = False, ""
+    interrupted, reason = False, f"{STOPPED} before the law was checked."
     try:
         for group in groups:
             until = time_left.share(len(group), len(chosen) - len(outcomes))
             supervision = Supervision(until=until, ends=lambda law: fail_fast)
-            found = examine(group, implementation, max_examples, seed, supervision)
+            examination = Examination(implementation, group[0].operation, group, supervision)
+            try:
+                examination.run(max_examples, seed)
+            except KeyboardInterrupt:
+                outcomes += examination.so_far()
+                raise
+            found = list(examination.outcomes())
             outcomes += found
             if progress is not None:
                 for outcome in found:
@@ -155,7 +164,7 @@ def verify(
         **{"max_examples": max_examples, "seed": seed, "time_limit": time_limit},
         **{"arithmetic": implementation.resolved_arithmetic.name, "exclude": [*exclude]},
     }
-    return Report(final, settings, interrupted, strict, causes)
+    return Report(final, settings, interrupted, strict, causes, time.monotonic() - start)
 
 
 def _require_sensible(max_examples: Any, seed: Any, time_limit: Any, **flags: Any) -> None:

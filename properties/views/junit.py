@@ -43,7 +43,7 @@ def junit(report: Report) -> str:
 
 def _failed(result: Result, seconds: float) -> TestCase:
     test = TestCase(_text(result.law), _text(result.implementation), seconds)
-    kind = Skipped if result.known else Error if result.status == "not run" else Failure
+    kind = Skipped if result.known else Error if result.status in ("not run", "stopped early") else Failure
     message = ("Known in the baseline: " if result.known else "") + result.summary
     failure = kind(_text(message), _text(result.cause or LABELS[result.status]))
     failure.text = _text(result.text)

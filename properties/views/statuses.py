@@ -11,6 +11,7 @@ SIGNS = {
     "declared": ("~", "yellow"),
     "vacuous": ("?", "bold magenta"),
     "not applicable": ("·", "dim"),
+    "stopped early": ("…", "bold magenta"),
     "not run": ("…", "bold magenta"),
 }
 """The sign of each status, and its colour."""
@@ -22,6 +23,7 @@ LABELS = {
     "declared": "fails as declared",
     "vacuous": "inconclusive",
     "not applicable": "does not apply",
+    "stopped early": "stopped early",
     "not run": "not run",
 }
 """What people read for each status of one check."""

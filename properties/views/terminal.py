@@ -12,12 +12,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from properties.portraits.rendering import fragment, text
 from properties.verifier.report import PASSING, Cause, Outcome, Report, counted
 from properties.views.not_taken import print_not_taken, print_undeclared_features
 from properties.views.statuses import LABELS, SIGNS, status_counts
 from properties.views.violation import named, print_cause, print_indented, print_violation
 
-__all__ = ["print_report", "verdict_of"]
+__all__ = ["fragment_of", "print_report", "text_of", "verdict_of"]
 
 _QUIET = ("held", "declared", "not applicable")  # a declared deviation is printed with its reason
 _LAW_WIDTH, _CELL_WIDTH = 28, 19  # the least widths of a table's columns
@@ -47,7 +48,7 @@ def print_report(
             console.print()
     _print_reasons(console, report.outcomes, everything)
     if everything or len({outcome.implementation for outcome in report.outcomes}) == 1:
-        _print_undrawn(console, report.outcomes)
+        _print_undrawn(console, report.outcomes, everything)
     print_not_taken(console, report)
     print_undeclared_features(console, report)
     for group, names in groups.items():
@@ -64,10 +65,28 @@ def print_report(
 
 
 def verdict_of(report: Report) -> str:
-    """Return the last line of a report: how many checks pass, fail, and so on."""
+    """Return the last line of a report: how many checks pass, fail, and so on, and how long the
+    verification took, if that was measured.
+    """
     known = sum(outcome.known for outcome in report.outcomes)
     counts = status_counts(report.counts()) + (f"; {known} of them known in the baseline" if known else "")
-    return f"Interrupted. {counts}" if report.interrupted else counts
+    seconds = f" ({report.seconds:.1f} s)" if report.seconds else ""
+    return f"{'Interrupted. ' if report.interrupted else ''}{counts}{seconds}"
+
+
+def text_of(report: Report) -> str:
+    """Return a report as plain text, as a terminal shows it."""
+    return text(lambda console: print_report(console, report, _each_alone(report)))
+
+
+def fragment_of(report: Report) -> str:
+    """Return a report as HTML for a notebook: text in colours."""
+    return fragment(lambda console: print_report(console, report, _each_alone(report)))
+
+
+def _each_alone(report: Report) -> dict[str, list[str]]:
+    """Return a group for each implementation of a report."""
+    return {outcome.implementation: [outcome.implementation] for outcome in report.outcomes}
 
 
 def _print_group(
@@ -178,7 +197,7 @@ def _ratio(excess: float) -> str:
 
 def _print_numbers(console: Console, title: str, rows: Mapping[str, Sequence[Outcome]]) -> None:
     """Print a table with a row for each operation or implementation: how many checks have each
-    status, and for the passing ones the number of test inputs and the largest error.
+    status, and for those that did not fail the number of test inputs and the largest error.
     """
     every = [outcome for outcomes in rows.values() for outcome in outcomes]
     any_vacuous = any(outcome.vacuous for outcome in every if outcome.status == "held")
@@ -217,10 +236,10 @@ def _reason_without_numbers(outcomes: Sequence[Outcome]) -> str:
 
 
 def _numbers(outcomes: Sequence[Outcome], statuses: Sequence[str], any_vacuous: bool) -> list[str | Text]:
-    """Return the cells of a row: the number of checks of each status, then, for the passing ones,
-    the number of test inputs and the largest error.
+    """Return the cells of a row: the number of checks of each status, then, for those that pass or
+    were stopped early without a failure, the number of test inputs and the largest error.
     """
-    passing = [outcome for outcome in outcomes if outcome.status == "held"]
+    passing = [outcome for outcome in outcomes if outcome.status in ("held", "stopped early")]
     numbers = [sum(outcome.status == status for outcome in outcomes) for status in statuses]
     cells: list[str | Text] = [
         Text(str(number or ""), style=SIGNS[status][1]) for status, number in zip(statuses, numbers, strict=True)
@@ -243,11 +262,11 @@ def _sign(outcomes: Sequence[Outcome]) -> tuple[str, str]:
 
 
 def _print_reasons(console: Console, outcomes: Sequence[Outcome], everything: bool) -> None:
-    """Print why checks fail as declared, are suspicious or inconclusive, or were not run. Each
-    reason comes with its laws, and with what is wrong.
+    """Print why checks fail as declared, are suspicious or inconclusive, were stopped early, or were
+    not run. Each reason comes with its laws, and with what is wrong.
     """
     untried = _untried(outcomes)
-    for status in ("declared", "suspicious", "vacuous", "not run"):
+    for status in ("declared", "suspicious", "vacuous", "stopped early", "not run"):
         with_reason = [one for one in outcomes if one.status == status and one.reason and not one.unavailable]
         for reason in dict.fromkeys(outcome.reason for outcome in with_reason):
             concerned = [outcome for outcome in with_reason if outcome.reason == reason]
@@ -274,17 +293,21 @@ def _print_laws_of_a_reason(console: Console, outcomes: Sequence[Outcome], every
         print_indented(console, line, "dim")
 
 
-def _print_undrawn(console: Console, outcomes: Sequence[Outcome]) -> None:
-    """Print the input families that were not drawn because the implementation does not take them,
-    and why.
+def _print_undrawn(console: Console, outcomes: Sequence[Outcome], everything: bool) -> None:
+    """Print in a line which input families were not drawn because the implementation does not take
+    them. With `everything`, there is a line for each reason.
     """
     families: dict[tuple[str, str], dict[str, None]] = {}
     for outcome in outcomes:
         for family, _, reason in (each.partition(": ") for each in outcome.undrawn):
-            families.setdefault((outcome.implementation, reason), {})[family] = None
+            key = outcome.implementation, reason if everything else ""
+            families.setdefault(key, {})[family] = None
     for (name, reason), left_out in families.items():
-        console.print(Text.assemble(("· not tested  ", "dim"), (name, "bold")))
-        print_indented(console, f"{', '.join(left_out)}: {reason}")
+        listed = f"{', '.join(left_out)}{f': {reason}' if reason else ''}"
+        line = Text.assemble(("· not tested  ", "dim"), (name, "bold"), f"  {listed}")
+        if not everything and len(line) > (room := console.width - len(hint := " … -v says why")):
+            line = line[:room].append(hint)
+        console.print(line, highlight=False)
 
 
 def _print_causes(console: Console, causes: Sequence[Cause]) -> None:

@@ -17,7 +17,7 @@ __all__ = ["Implementation", "Matrix", "law_id", "matrix"]
 _ORDER = {law.id: place for place, law in enumerate(LAWS)}
 _KNOWN = {law.id: law for law in LAWS}
 
-GRAVITY = ("violated", "not run", "vacuous", "suspicious", "declared", "held", "not applicable")
+GRAVITY = ("violated", "not run", "stopped early", "vacuous", "suspicious", "declared", "held", "not applicable")
 """The statuses, most serious first."""
 
 Outcome = dict[str, Any]
