@@ -328,7 +328,9 @@ class Report:
 
     @property
     def is_inconclusive(self) -> bool:
-        """Whether no check fails, but some are inconclusive: too few inputs could expose a mistake."""
+        """Whether nothing is wrong, but some checks are inconclusive: too few inputs could expose a
+        mistake.
+        """
         failing = {one.status for one in self.outcomes if self.fails(one) and not one.known}
         return failing == {"vacuous"} and not self.interrupted
 

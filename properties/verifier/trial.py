@@ -56,6 +56,11 @@ class Evidence:
             self.refused.append(call)
 
     @property
+    def nothing_returned(self) -> bool:
+        """Whether calls of an undeclared implementation were made, and all of them raised."""
+        return bool(self.tried) and all(call.error for call in self.tried)
+
+    @property
     def unwritten(self) -> str:
         """A sentence that the operation is not written yet, with the message of the first call. It
         is "" unless every call raised NotImplementedError.
@@ -202,7 +207,7 @@ class Trial:
         if not self.examples:
             inputs = counted(evidence.cases, "input")
             reason = self.untaken or f"None of the {inputs} that {implementation.name} supports can test this law."
-            if agreement:
+            if agreement or evidence.nothing_returned:
                 return "vacuous", unknown(implementation, self.law.operation, reason)
             return "not applicable", reason
         if self.informative < self._least:
