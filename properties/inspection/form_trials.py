@@ -152,7 +152,10 @@ class Trials:
         """
         first, *others = (self._with_results(form, results) for results in results_of(self.operation))
         try:
-            return first, self.results(first, trial)
+            found = self.results(first, trial)
+            if isinstance(self._returned, tuple | list) and len(self._returned) != len(first.results):
+                raise RefusedError(f"It returned {len(self._returned)} values.")
+            return first, found
         except RefusedError as refused:
             returned = self._returned
             for other in others if self.has_returned else ():

@@ -228,7 +228,13 @@ def _ready_to_send(violation: Violation, one: Found, order: Order) -> Violation:
     if violation.counterexample:
         conventions = _conventions_to_show(one, order)
         reproduction = script(violation, one.target, one.pick, order.arithmetic, conventions, one.beside)
-    return replace(violation, script=reproduction, right=_small(violation.right), wrong=_small(violation.wrong))
+    return replace(
+        violation,
+        script=reproduction,
+        right=_small(violation.right),
+        wrong=_small(violation.wrong),
+        refused=_small(violation.refused),
+    )
 
 
 def _small(calls: tuple[Call, ...]) -> tuple[Call, ...]:

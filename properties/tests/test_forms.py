@@ -507,7 +507,7 @@ def test_no_law_fails_for_a_restriction(function, operation):
 def test_a_form_is_a_record():
     form = Form(SDPA, "numpy", ("float64",), (0, 1, 2), positional=("q", "k", "v", "mask"), results=("found",))
     assert form.is_direct
-    assert form.declarations == {"arithmetic": '"float64"'}
+    assert form.declarations == {"arithmetic": '"float64"', "supports": "[]"}
     assert form.imports == ()
     assert form.wrapped(plain) is plain
     assert Refusal("float16", "TypeError") == Refusal("float16", "TypeError")

@@ -54,7 +54,7 @@ def test_as_it_is_written_it_says_what_is_to_be_filled_in(folder, capsys, librar
     assert main(["new", "kernels.py", "--operations", *chosen, "--library", library, "--dtype", dtype]) == 0
     written = capsys.readouterr().out
     assert written.startswith("kernels.py: fill in rope, scaled_dot_product_attention")
-    assert written.endswith("; then `attnspec verify kernels.py`.\n")
+    assert written.endswith("; then `attnspec verify kernels.py`, in CI with `--strict`.\n")
     assert main(["verify", "kernels.py", "--max-examples", "4", "--jobs", "1"]) == 1
     said = " ".join(capsys.readouterr().out.split())
     reason = "Fill in rope: call your kernel, and return its result."

@@ -74,6 +74,7 @@ class _Explanation:
     misses        the wrong calls that it does not reproduce
     spoils        the number of calls that it gets wrong in another way
     is_expected   whether one of the failing laws is expected to detect it
+    refuses       how many of the calls that raised, and need not be taken, it refuses too
     """
 
     diagnosis: Diagnosis
@@ -83,6 +84,7 @@ class _Explanation:
     misses: frozenset[int] = frozenset()
     spoils: int = 0
     is_expected: bool = True
+    refuses: int = 0
 
     @property
     def fully(self) -> bool:
@@ -96,18 +98,19 @@ class _Explanation:
         misses = len(self.misses - others)
         return len(self.repeats) / (len(self.repeats) + misses) if self.repeats or misses else float(not self.misses)
 
-    def order(self, others: frozenset[int]) -> tuple[float, int, bool, int, float]:
+    def order(self, others: frozenset[int]) -> tuple[float, int, bool, int, int, float]:
         """Return the sort key of this explanation. The best explanation comes first:
 
         (1) it reproduces the largest share of the wrong calls
         (2) it gets the fewest calls wrong in another way
         (3) a failing law is expected to detect it
-        (4) it has the lowest rank
-        (5) it reproduces the results most closely. Arithmetics are already sorted, narrowest first.
+        (4) it refuses most of the calls that an undeclared kernel does not take
+        (5) it has the lowest rank
+        (6) it reproduces the results most closely. Arithmetics are already sorted, narrowest first.
         """
         is_arithmetic = self.rank == _RANK_OF_ARITHMETICS
         closeness = 0.0 if is_arithmetic else self.diagnosis.excess
-        return -self.share(others), self.spoils, not self.is_expected, self.rank, closeness
+        return -self.share(others), self.spoils, not self.is_expected, -self.refuses, self.rank, closeness
 
 
 def causes(implementation: Implementation, violations: Sequence[tuple[Law, Violation]]) -> list[_Group]:
@@ -287,7 +290,13 @@ class _Pool:
         share = sum(wrong.values()) / len(wrong) if wrong else 1.0
         diagnosis = Diagnosis(cause.id, max(excesses.values()), cause.mechanism, cause.citation, cause.repair, share)
         is_expected = self._is_expected(cause, excesses)
-        return _Explanation(diagnosis, frozenset(excesses), cause.rank, repeats, misses, spoils, is_expected)
+        refuses = sum(self._repeats(call, stand_in_of(call.operation)) for call in self._refused(cause))
+        return _Explanation(diagnosis, frozenset(excesses), cause.rank, repeats, misses, spoils, is_expected, refuses)
+
+    def _refused(self, cause: PossibleCause) -> list[Call]:
+        """Return the recorded calls of a cause's operations that raised, and need not be taken."""
+        calls = {id(call): call for _, violation in self.broken for call in violation.refused}
+        return [call for call in calls.values() if call.operation in cause.operations]
 
     def _calls(self, right_alone: bool) -> dict[str, list[Call]]:
         """Return the recorded calls of each operation that violates a law: the right calls and,

@@ -22,7 +22,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError, Call
 from properties.contract.subject import Subject
-from properties.contract.support import OutsideError
+from properties.contract.support import NotTakenError, OutsideError
 from properties.contract.tried_calls import NotTaken, not_taken
 from properties.contract.wanted_shapes import as_text, concerns
 from properties.inspection.signatures import undeclared_features
@@ -375,6 +375,8 @@ class Examination:
         except BrokenError:
             pass
         except (UngivenError, OutsideError) as untaken:
+            if isinstance(untaken, NotTakenError):
+                self.evidence.refuse(subject.calls[-1])
             for trial in group:
                 trial.leave_out(str(untaken))
             return

@@ -87,6 +87,7 @@ class Violation:
     excess           error ÷ budget (the error limit); ∞ if the mistake is not in a number
     calls            the calls of the law on the case
     right, wrong     some calls of the operation on all cases, by which attnspec finds the cause
+    refused          some calls of the operation that raised, and that an undeclared adapter need not take
     seen             the sizes of every call of the operation, and whether the call was right
     diagnosis        what reproduces the violation, best first
     notes            sentences about the violation
@@ -108,6 +109,7 @@ class Violation:
     calls: tuple[Call, ...] = ()
     right: tuple[Call, ...] = ()
     wrong: tuple[Call, ...] = ()
+    refused: tuple[Call, ...] = ()
     seen: tuple[TriedSizes, ...] = ()
     diagnosis: tuple[Diagnosis, ...] = ()
     notes: tuple[str, ...] = ()
@@ -132,7 +134,7 @@ class Violation:
         """Return the violation without its recorded calls. The calls are large, and only the search
         for the cause needs them.
         """
-        return replace(self, calls=(), right=(), wrong=(), seen=())
+        return replace(self, calls=(), right=(), wrong=(), refused=(), seen=())
 
     @property
     def told(self) -> dict[str, Any]:
@@ -353,7 +355,9 @@ class Report:
 
     @property
     def is_inconclusive(self) -> bool:
-        """Whether no check fails, but some are inconclusive: too few inputs could expose a mistake."""
+        """Whether nothing is wrong, but some checks are inconclusive: too few inputs could expose a
+        mistake.
+        """
         failing = {one.status for one in self.outcomes if self.fails(one) and not one.known}
         return failing == {"vacuous"} and not self.interrupted
 

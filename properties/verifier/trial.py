@@ -24,6 +24,7 @@ TIME, FAILED, STOPPED = "Time was up", "The run ended at the first violation", "
 
 _ENOUGH_VIOLATIONS = 4  # after this number of violations a law is not checked any more
 _FEWEST_INFORMATIVE = 4  # cases that a law gets, if its domains have informative cases at all
+_KEPT_REFUSALS = 4  # for the choice between explanations that are equal otherwise
 _KEPT_CALLS = 24  # right and wrong ones, for the diagnosis
 
 
@@ -37,6 +38,7 @@ class Evidence:
         self.cases = 0
         self.right: list[Call] = []
         self.wrong: list[Call] = []
+        self.refused: list[Call] = []
         self.seen: list[TriedSizes] = []
         self.tried: list[TriedCall] = []
         self.tightest = TightestPreset(implementation)
@@ -47,6 +49,16 @@ class Evidence:
         if len(kept) < _KEPT_CALLS:
             kept.append(call)
         self.seen.append(TriedSizes(OPERATIONS[call.operation].sizes(call.arguments), is_right))
+
+    def refuse(self, call: Call) -> None:
+        """Record a call that raised, and that an undeclared implementation need not take."""
+        if len(self.refused) < _KEPT_REFUSALS:
+            self.refused.append(call)
+
+    @property
+    def nothing_returned(self) -> bool:
+        """Whether calls of an undeclared implementation were made, and all of them raised."""
+        return bool(self.tried) and all(call.error for call in self.tried)
 
     @property
     def unwritten(self) -> str:
@@ -181,7 +193,8 @@ class Trial:
         """Return the outcome of a law that fails, with the calls that the search for the cause
         needs.
         """
-        seen = replace(violation, right=tuple(evidence.right), wrong=tuple(evidence.wrong), seen=tuple(evidence.seen))
+        calls = {kind: tuple(getattr(evidence, kind)) for kind in ("right", "wrong", "refused", "seen")}
+        seen = replace(violation, **calls)
         if not self.declared:
             tried = evidence.seen if self.law.agreement else ()
             noted = lambda one: replace(one, notes=notes(one.calls, evidence.implementation, tried))  # noqa: E731
@@ -204,7 +217,7 @@ class Trial:
         if not self.examples:
             inputs = counted(evidence.cases, "input")
             reason = self.untaken or f"None of the {inputs} that {implementation.name} supports can test this law."
-            if agreement:
+            if agreement or evidence.nothing_returned:
                 return "vacuous", unknown(implementation, self.law.operation, reason)
             return "not applicable", reason
         if self.informative < self._least:
