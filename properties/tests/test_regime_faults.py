@@ -14,8 +14,11 @@ MEMORY = ("shared memory",)
 UNSEEN = (
     "head_dim 256: the last eighth of the output is lost",
     "8 query heads to a key head: next key head",
+    "gradients of a batch beyond 16 are not written",
     "one query over >= 512 keys with grouped heads: next key head",
     "a length T - 1 of 2048: the last key is lost",
+    "softmax rows beyond 512: the rest is not summed",
+    "softmax rows beyond 512 in a batch: first entry",
     "rope positions wrap at 2048",
 )
 """Faults at sizes that no fixed test input has: a run with seed 0 may miss them."""
