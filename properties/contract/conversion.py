@@ -147,7 +147,7 @@ _TORCH_LAYOUTS: dict[str, Callable[[Any], Any]] = {
 
 
 def gathered(given: Sequence[Any], arguments: Sequence[Any], layout: str) -> list[Any]:
-    """Return the arrays of a call in memory that they share. Other values stay as they are.
+    """Return the arrays of a call in memory that they share. Other values do not change.
 
     "aliased": arrays with equal numbers are one object, as in attention(x, x, x). "packed": arrays
     of one shape and one type are views of one buffer. `arguments` are the numbers of the arrays.

@@ -22,7 +22,7 @@ def _few_shapes(implementation: Implementation) -> str:
 
 @law(*(name for name in OPERATIONS if "shared memory" in DOMAINS[name]), measures=True, exempts=_few_shapes)
 def arguments_that_share_memory_are_read_as_copies(subject: Subject, *arguments: Any) -> bool:
-    """At fixed sizes: the call gives the same result as with contiguous arrays of their own.
+    """At fixed sizes: the call gives the same result as with separate contiguous arrays.
 
     Two or more arguments are one array, as in attention(x, x, x); arrays of one shape are views of
     one buffer; an array is expanded along an axis, with a stride of 0; or it has another layout. An

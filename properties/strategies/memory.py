@@ -35,12 +35,14 @@ def calls_in_memory(
 
     Each two arrays of one shape, and all of them, are one array; all arrays of one shape lie in one
     buffer; each array repeats itself along each axis; and each array has each other layout. In a
-    call with a mask or a bias, this array alone is changed.
+    call with a mask or a bias, this array alone is changed. Derivatives never get one array twice:
+    automatic differentiation adds up the gradients of one object.
     """
     case = operation.named(arguments)
     every = [name for name, x in case.items() if isinstance(x, np.ndarray) and x.ndim > 1 and x.size]
     names = [name for name in every if name in ("mask", "bias")] or every
-    yield from _aliased(operation, case, names)
+    if operation.name == operation.forward:
+        yield from _aliased(operation, case, names)
     declared = implementation.layouts
     if len(names) > 1 and (declared is None or "packed" in declared):
         yield "arrays of one shape in one buffer", arguments, "packed"

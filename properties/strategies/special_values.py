@@ -1,6 +1,5 @@
 """Special values: scores and values of a given size, and every pair of special values of two
-features, such as a sink of −∞ in a fully masked row. The tables give the same cases whatever the
-seed.
+features, such as a sink of −∞ in a fully masked row. The tables give the same cases for every seed.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,8 +25,8 @@ class NumberedPoint(Point):
     """A point whose arrays have normal numbers, the same in each run.
 
     score    the largest magnitude of a score, which q (or the array `scores`) is scaled to have;
-             None leaves the scores as they are
-    value    the largest magnitude in v; None leaves v as it is
+             None does not change the scores
+    value    the largest magnitude in v; None does not change v
     """
 
     score: float | None = None
