@@ -146,7 +146,7 @@ def drawn(
 
 def everyday(operation: str, rng: Generator, sizes: Sizes = DRAWN, meant: Conventions | None = None) -> Call:
     """A call of any domain of an operation."""
-    domains = [domain for domain in DOMAINS[operation].values() if not domain.rank and not domain.rotates]
+    domains = [each for each in DOMAINS[operation].values() if not (each.rank or each.rotates or each.points)]
     return drawn(operation, rng, sizes, domains[int(rng.integers(len(domains)))], meant)
 
 
