@@ -1,8 +1,9 @@
 """Finds the numbers of axes, the memory layouts, and the sizes that a function takes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import zip_longest
 
 from properties.contract.operations import BATCH
 from properties.inspection.form_arguments import OPTIONS, heads_of
@@ -40,16 +41,40 @@ def find_places(trials: Trials) -> None:
 
 
 def find_sizes(trials: Trials) -> None:
-    """Find the sizes that the function takes."""
+    """Find the sizes that the function takes. One call tries a size of each group, and one call all
+    differences; they are tried one by one where this call fails.
+    """
     if "start_pos" in trials.measured and not trials.trial.size("start_pos"):
         trials.restrict("start_pos", rule="(0,)")
-    for group, values in _SIZES.items():
-        if names := [name for name in group if name in trials.measured]:
-            _find_rule(trials, names, values)
-    for larger, smaller in _DIFFERENCES:
-        if {larger, smaller} <= trials.measured:
-            _find_difference(trials, larger, smaller)
+    groups = {
+        tuple(name for name in group if name in trials.measured): values
+        for group, values in _SIZES.items()
+        if trials.measured & set(group)
+    }
+    known = _tried_together(trials, {names: values[0] for names, values in groups.items()})
+    for names, values in groups.items():
+        _find_rule(trials, names, values, known[names])
+    pairs = [pair for pair in _DIFFERENCES if trials.measured.issuperset(pair)]
+    _find_differences(trials, pairs)
     _find_empty_sizes(trials)
+
+
+def _tried_together(
+    trials: Trials, groups: Mapping[tuple[str, ...], Sequence[int]]
+) -> dict[tuple[str, ...], dict[int, bool]]:
+    """The sizes of each group that work, from calls with one size of each group."""
+    found = {names: {trial.size(names[0]): True for trial in (trials.first, trials.trial)} for names in groups}
+    rounds = zip_longest(
+        *([(names, size) for size in sizes if size not in found[names]] for names, sizes in groups.items())
+    )
+    for chosen in (dict(filter(None, pairs)) for pairs in rounds):
+        trial = trials.trial.sized(**{name: size for names, size in chosen.items() for name in names})
+        with suppress(RefusedError):
+            if len(chosen) > 1:
+                trials.results(trials.form, trial)
+                for names, size in chosen.items():
+                    found[names][size] = True
+    return found
 
 
 def _find_ranks(trials: Trials) -> None:
@@ -82,10 +107,11 @@ def _find_layouts(trials: Trials) -> None:
             trials.change(layouts=())
 
 
-def _find_rule(trials: Trials, names: list[str], values: tuple[tuple[int, ...], ...]) -> None:
-    """Find a rule for sizes that are equal."""
+def _find_rule(
+    trials: Trials, names: Sequence[str], values: tuple[tuple[int, ...], ...], tried: dict[int, bool]
+) -> None:
+    """Find a rule for sizes that are equal. Some are known to work."""
     label = " = ".join(names)
-    tried = {trial.size(names[0]): True for trial in (trials.first, trials.trial)}
     for sizes in values:
         for size in sizes:
             if size not in tried:
@@ -98,13 +124,31 @@ def _find_rule(trials: Trials, names: list[str], values: tuple[tuple[int, ...], 
     trials.assumed += filter(None, [sentence_of(label, rule, tried)])
 
 
-def _find_difference(trials: Trials, larger: str, smaller: str) -> None:
-    """Find which of two sizes may be the larger one."""
-    usual, holds = trials.trial.size(larger), predicate_of(trials.form.sizes.get(larger, ""))
+def _find_differences(trials: Trials, pairs: Sequence[tuple[str, str]]) -> None:
+    """Find which of two sizes may be the larger one, for each pair."""
+    ends = {pair: both for pair in pairs if (both := _two_sizes(trials, pair[0]))}
+    if len(ends) > 1:
+        more = {
+            name: size for pair, (least, most) in ends.items() for name, size in zip(pair, (most, least), strict=True)
+        }
+        less = {name: size for pair, both in ends.items() for name, size in zip(pair, both, strict=True)}
+        with suppress(RefusedError):
+            for sizes in (more, less):
+                trials.results(trials.form, trials.trial.sized(**sizes))
+            return
+    for (larger, smaller), (least, most) in ends.items():
+        _find_difference(trials, larger, smaller, least, most)
+
+
+def _two_sizes(trials: Trials, name: str) -> tuple[int, int] | None:
+    """Two sizes that work, the smaller one first; None if one is known."""
+    usual, holds = trials.trial.size(name), predicate_of(trials.form.sizes.get(name, ""))
     other = next((size for size in (usual // 2, 2 * usual) if holds(size)), None)
-    if other is None:
-        return
-    least, most = sorted((usual, other))
+    return None if other is None else (min(usual, other), max(usual, other))
+
+
+def _find_difference(trials: Trials, larger: str, smaller: str, least: int, most: int) -> None:
+    """Find which of two sizes may be the larger one."""
     works_more, works_less = (
         trials.works(f"{larger} = {size}, {smaller} = {rest}", trials.trial.sized(**{larger: size, smaller: rest}))
         for size, rest in ((most, least), (least, most))

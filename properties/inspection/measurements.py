@@ -92,6 +92,12 @@ def _rotation(probe: Probe, shape: Shape) -> tuple[str, ...]:
 
 _OF_MANY_CALLS: tuple[Instrument, ...] = (_influence, _micrometer, _equal_scores)
 
+_OPTIONS: Mapping[Instrument, frozenset[str]] = {
+    _scores: frozenset({"scale"}),
+    _curve: frozenset({"scale", "softcap"}),
+}
+"""The options that change what an instrument reads. Instruments that are not listed read with all."""
+
 _HEADS = {"num_heads": 4, "kv_heads": 2}
 _OF_ATTENTION: _Measurements = (
     (sentences_of_head_numbers, {}),
@@ -201,12 +207,14 @@ def needs_many_calls(instrument: Instrument) -> bool:
 
 def sentences_at(probe: Probe, shape: Shape) -> tuple[str, ...]:
     """Return the sentences of the first instrument that has something to say at one shape, of those
-    that measure the operation at the shape of the given call by few calls.
+    that measure the operation at the shape of the given call by few calls. An instrument that reads
+    the same with the options of the shape and without them is left out.
     """
+    given = shape.arguments.keys()
     own = (
         instrument
         for instrument, sizes in AROUND.get(probe.operation.name, ())
-        if not sizes and not needs_many_calls(instrument)
+        if not sizes and not needs_many_calls(instrument) and (not given or given & _OPTIONS.get(instrument, given))
     )
     return next((said for instrument in own if (said := _said(probe, instrument, shape))), ())
 

@@ -25,6 +25,7 @@ _GRADIENTS = {"n_q": 3, "n_k": 4, "head_dim": 3, "value_dim": 5}  # each channel
 
 _MOST_CALLS = 60
 _CALLS_OF_BITS = 8
+_CALLS_OF_MANY = 11  # of one instrument: with fewer it would end without a reading
 
 POINTS: tuple[tuple[str, Sizes, Options], ...] = (
     ("causal", _WIDE, lambda sizes: {"causal": True}),
@@ -76,7 +77,9 @@ def read(implementation: Implementation, operation: Operation, calls: Calls, unt
         told = sentences_at(probe, shape_of(operation, arguments))
         unread += [] if probe.calls else [words]
         said = tuple(f"With {words}: {sentence[0].lower()}{sentence[1:]}" for sentence in told)
-    said = said or sentences_around(probe, plain, needs_many_calls)
+    said = said or sentences_around(
+        probe, plain, lambda instrument: needs_many_calls(instrument) and probe.calls >= _CALLS_OF_MANY
+    )
     accuracy = [
         fact for _, record in probe.records if isinstance(record, Micrometer) for fact in facts_of_accuracy(record)
     ]

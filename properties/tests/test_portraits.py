@@ -285,6 +285,11 @@ def test_widths_that_fail_share_a_line() -> None:
 
 
 def test_options_without_a_call_are_named() -> None:
-    """Attention with every option needs more calls than there are."""
-    (portrait,) = inspect({"attention": REFERENCE["attention"]}).operations
+    """The gradients of attention with every option need more calls than there are."""
+    (portrait,) = inspect({"attention_vjp": REFERENCE["attention_vjp"]}).operations
     assert any("a sink; a bias: no call was left" in clause for clause in portrait.unknown), portrait.unknown
+
+
+def test_every_option_of_attention_is_read() -> None:
+    (portrait,) = inspect({"attention": REFERENCE["attention"]}).operations
+    assert portrait.unknown == ()
