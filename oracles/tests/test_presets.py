@@ -82,13 +82,13 @@ def products_of_narrow_operands(terms: int, keep: Callable[[Array], Array]) -> B
 
 
 def three_truncated_products() -> Budgets:
-    """4096 keys, of which one has a larger weight. The three terms of each product are added up by an
+    """512 keys, of which one has a larger weight. The three terms of each product are added up by an
     accumulator that truncates.
     """
     keep, chop = truncated(11), truncated(23)
-    v = np.random.default_rng(0).uniform(0.5, 1, (4096, 1)).astype(np.float32).astype(float)
-    v[0] = 4100  # so that all partial sums are between 4096 and 8192
-    k = np.where(np.arange(4096) == 0, 0, np.float32(-0.3))[:, None]
+    v = np.random.default_rng(0).uniform(0.5, 1, (512, 1)).astype(np.float32).astype(float)
+    v[0] = 520  # so that all partial sums are between 512 and 1024
+    k = np.where(np.arange(512) == 0, 0, np.float32(-0.3))[:, None]
     e, total = np.exp(k), np.zeros(1)
     for weight, value in zip(e, v, strict=True):
         first, other = keep(weight), keep(value)
