@@ -183,6 +183,11 @@ class Arithmetic:
     stored_parts     format in which the output of each part of split keys is stored before the parts
                      are merged; None if parts are not stored, or as finely as `elementwise`
     bias             format in which a kernel reads a bias; None if it reads the bias as it is given
+    accumulate_scores   format of the accumulators of q·kᵀ, if narrower than `elementwise`; beyond its
+                     range a score overflows
+    accumulate_values   format of the accumulators of the weights times v, if narrower than
+                     `elementwise`; beyond its range the output overflows. The sum of the weights is
+                     in `accumulate`
     """
 
     name: str
@@ -220,6 +225,8 @@ class Arithmetic:
     stored_parts: Format | None = None
     bias: Format | None = None
     grad_block_of_keys: int | None = None
+    accumulate_scores: Format | None = None
+    accumulate_values: Format | None = None
 
     def __post_init__(self) -> None:
         _validate(self)
@@ -407,6 +414,16 @@ approximate-tanh      CUDA's tanh.approx.f32: a relative error of at most 2⁻¹
                       Floating Point Instructions: tanh).
 """
 
+
+def _products(operand: float, terms: int) -> dict[str, Any]:
+    """Return the fields of products on tensor cores whose operands have a relative error. Of a product
+    in several terms, all terms are added up, by an accumulator that truncates: t·n terms of n products
+    are off by (t·n − 1)·u ≤ t·u·(n − 1) + (t − 1)·u, times Σ|terms| ≤ 1.02·Σ|products|.
+    """
+    accumulate = 2.0**-22 if terms == 1 else 1.02 * terms * 2.0**-22
+    return {"product": operand, "accumulate": accumulate, "grad_accumulate": accumulate}
+
+
 _SUFFIXES: dict[str, Callable[[Arithmetic], dict[str, Any]]] = {
     "fast-exponential": lambda a: {
         "exp": replace(a.exp, relative=max(2.0**-13, a.exp.relative), at_zero=2.0**-14),
@@ -422,6 +439,10 @@ _SUFFIXES: dict[str, Callable[[Arithmetic], dict[str, Any]]] = {
     },
     "stored-differences": lambda a: {"stored_differences": a.output},
     "stored-parts": lambda a: {"stored_parts": a.output},
+    "accumulate16": lambda _: {"accumulate_values": BINARY16, "rescale_slack": 0.0},
+    "by-bfloat16": lambda _: _products(2.0**-8, terms=1),
+    "by-three-bfloat16": lambda _: _products(1.52 * 2.0**-16, terms=3),
+    "by-three-tf32": lambda _: _products(1.5 * 2.0**-20, terms=3),
     "float16-bias": lambda _: {"bias": BINARY16},
     "recurrent-angles": lambda a: {"angle": replace(a.angle, recurrent=True)},
     "frequency-divisors": lambda a: {"angle": replace(a.angle, divisors=True)},
@@ -443,6 +464,14 @@ stored-differences The difference of a logit and the maximum is stored in the ou
                    its exponential (transformers' gpt_oss, eager).
 stored-parts       The outputs of parts of the keys are stored in the output's format before they are
                    merged (vLLM's paged attention v2, MLX's decoding in two passes).
+accumulate16       The products of weights and values are added up in binary16 (llama.cpp's flash
+                   attention of float16 values, on CPUs). The largest weight is 1.
+by-bfloat16        Operands of products are rounded to bfloat16, which moves them by at most 2⁻⁸
+                   (float32 in JAX's default precision on TPUs).
+by-three-bfloat16  Each operand is a sum x₁ + x₂ of two numbers of bfloat16, and the product is x₁y₁ +
+                   x₁y₂ + x₂y₁. Both operands are off by 2⁻¹⁶, and the term left out is 2⁻¹⁶ of the
+                   product: 3.04·2⁻¹⁶ with the roundings of x₂, or 1.52·2⁻¹⁶ for each operand.
+by-three-tf32      The same with TF32 by truncation, whose parts are off by 2⁻¹⁰: 3·2⁻²⁰ of a product.
 float16-bias       A bias or mask of numbers is read in binary16 (llama.cpp).
 recurrent-angles   The angle of each pair is a product with the angle of the pair before (llama.cpp).
 frequency-divisors Given frequencies are divisors of the position (MLX's `freqs`).

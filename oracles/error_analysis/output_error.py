@@ -404,6 +404,8 @@ class _Quotient(NamedTuple):
         of_row = self.of_row if of is self.p.terms else np.exp(self.costs.shared + b)
         divisor = divisor + (row.terms + row.result) * of_row * (sizes.one + separate)
         sum_error = row.terms * of_rest * weighted_values + row.result * (sizes.out + self.grown + of_keys + of_columns)
+        sum_error = sum_error + of.accumulated.terms * of_rest * weighted_values
+        sum_error = sum_error + of.accumulated.result * (sizes.out + self.grown + of_keys + of_columns)
         column = of_columns + sum_error + of_key * of_rest * sizes.absolute
         if self.totals.sums.large is not None:
             column = column + row.entries + (sizes.out + sizes.distance) * row.small
@@ -417,11 +419,11 @@ class _Quotient(NamedTuple):
         if self.p.ranges.by_parts:
             weight_bound = self.of_row * (1 + 2.0**-6)
             overflow = self.p.n_k * weight_bound > self.p.ranges.sums
-            beyond = sizes.readable * weight_bound > self.p.ranges.sums
+            beyond = sizes.readable * weight_bound > self.p.ranges.values
         else:
             weight_bound = self.of_row * self.totals.sums.total * (1 + 2.0**-6)
             overflow = sizes.one * weight_bound > self.p.ranges.sums
-            beyond = (sizes.size + sizes.drift) * weight_bound > self.p.ranges.sums
+            beyond = (sizes.size + sizes.drift) * weight_bound > self.p.ranges.values
         lost_rows = overflow if self.totals.lost is None else overflow | self.totals.lost
         return np.asarray(lost_rows), np.asarray(lost_rows | beyond)
 

@@ -16,7 +16,8 @@ class Ranges:
     bias          a bias, as a kernel reads it
     work          scores, scaled queries and keys, and the results computed from them
     products      unscaled products of queries and keys, in their accumulators
-    sums          Σe and Σ e·v. Weights e are at most 1, or more while the reference of an online
+    values        Σ e·v
+    sums          Σe. Weights e are at most 1, or more while the reference of an online
                   softmax is too low
     by_parts      whether a kernel may form these sums tile by tile, each with its own maximum as
                   the reference, so that all e may be 1
@@ -46,6 +47,7 @@ class Ranges:
     cap: tuple[float, float]
     by_parts: bool
     bias: float = LARGEST
+    values: float = LARGEST
 
 
 OWN_RANGES = Ranges(
@@ -77,7 +79,7 @@ def ranges(a: Arithmetic | None) -> Ranges:
     normal = a.elementwise.smallest_normal
     return Ranges(
         work=most(a.scores, a.scale_on_inputs),
-        products=most(),
+        products=most(a.accumulate_scores),
         sums=most() * 2.0 ** -slack(a),
         saved_output=most(a.saved_output),
         grad_weights=most(a.grad_weights),
@@ -89,4 +91,5 @@ def ranges(a: Arithmetic | None) -> Ranges:
         cap=(max(normal, 1 / most()), min(most(), 1 / normal)),
         by_parts=a.rescale_block is not None,
         bias=most(a.bias),
+        values=most(a.accumulate_values) * 2.0 ** -slack(a),
     )

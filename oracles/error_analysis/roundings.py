@@ -186,6 +186,23 @@ def _stored_scores(at: Computation) -> float:
     return score_roundoff + max(score_roundoff - at.scaled_inputs, 0.0)
 
 
+def _score_roundoff(a: Arithmetic) -> float:
+    """Return the unit roundoff of the accumulators of q·kᵀ."""
+    return max(a.accumulate, unit(a.accumulate_scores))
+
+
+def _accumulated(at: Computation) -> Sum:
+    """Return the error of a sum over keys whose every partial sum is stored in a narrow format, and so
+    is its product with every factor of a rescaling.
+    """
+    if at.a.accumulate_values is None:
+        return Sum(0.0, 0.0)
+    narrow = at.a.accumulate_values.unit_roundoff
+    rescaled = gamma(at.rescalings, narrow)
+    of_sum = summed(at.a, at.summands + 1, narrow)
+    return Sum(of_sum.terms * (1 + rescaled) + rescaled, of_sum.result * (1 + rescaled))
+
+
 def _dot(at: Computation) -> Sum:
     """Return the error of a score: d products and additions in the accumulator, then 5 roundings:
     of scale·s, two of the scale, and two to spare.
@@ -197,7 +214,7 @@ def _dot(at: Computation) -> Sum:
     multiply it, here and in gradients.
     """
     sizes = at.sizes
-    sum_error = summed(at.a, sizes.d + sizes.bias, at.a.accumulate).of_rounded(at.operands)
+    sum_error = summed(at.a, sizes.d + sizes.bias, _score_roundoff(at.a)).of_rounded(at.operands)
     stored, oracle_error, scaled = _stored_scores(at), gamma(sizes.d, ROUNDOFF), gamma(5, at.u)
     later_errors = _slope(at) + oracle_error + scaled + stored
     earlier_errors = (
@@ -231,7 +248,7 @@ def _tangent_dot(at: Computation) -> float:
     """Return the error of dq·kᵀ + q·dkᵀ: 2d products and additions, two summands for a bias and its
     tangent, and 6 roundings.
     """
-    products = summed(at.a, 2 * at.sizes.d + 1 + at.sizes.bias, at.a.accumulate)
+    products = summed(at.a, 2 * at.sizes.d + 1 + at.sizes.bias, _score_roundoff(at.a))
     sum_error = (products + Sum(0.0, gamma(6, at.u))).of_rounded(at.operands)
     return sum_error.scaled(at.scale_error, at.operands).positive + at.product * at.scaled_inputs
 
@@ -251,7 +268,8 @@ def _sum_underflow(at: Computation) -> float:
     n_q, n_k = at.sizes.n_q, at.summands
     products = (n_k + n_q + at.sizes.d_v + at.rescalings + 4) * at.eta
     of_parts = partial_roundings(at.a, max(n_q, n_k)) * at.lost["output"] + at.lost["stored_parts"]
-    return products + of_parts + n_q * at.operand_underflow
+    of_values = (n_k + at.rescalings + 1) * at.lost["accumulated"]
+    return products + of_parts + of_values + n_q * at.operand_underflow
 
 
 def _u(a: Arithmetic) -> float:
@@ -273,7 +291,8 @@ class Terms:
         "products and additions of a score, and its scaling; a bias may be the first summand",
         "R, |s|, |bias|",
         _dot,
-        independent(lambda a: a.accumulate),
+        independent(_score_roundoff),
+        loses=lambda a: step(a.accumulate_scores, a),
         kernel="truncating accumulator",
     )
     product: float = rounding(
@@ -367,6 +386,14 @@ class Terms:
         independent(lambda a: a.accumulate),
         loses=lambda a: step(a.elementwise, a),
         kernel="truncating accumulator",
+    )
+    accumulated: Sum = rounding(
+        "the sum over keys of weights times values, in a narrow accumulator",
+        "p·|v|, |o|",
+        _accumulated,
+        independent(lambda a: unit(a.accumulate_values)),
+        loses=lambda a: step(a.accumulate_values, a),
+        kernel="values accumulated in bfloat16",
     )
     addition: float = rounding(
         "one addition of these sums, if few keys are large; ∞ if it may truncate",
@@ -545,6 +572,7 @@ class Terms:
             (at.sizes.d * abs(at.sizes.scale) + 2) * at.eta
             + at.lost["stored_scores"] * (1 + abs(at.sizes.scale))
             + at.lost["stored_differences"]
+            + (at.sizes.d * abs(at.sizes.scale) + 2) * at.lost["dot"]
         ),
         "fixed-point scores",
     )

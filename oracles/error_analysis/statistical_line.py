@@ -409,11 +409,12 @@ def _softmax(x: Point, rows: slice) -> Softmax:
         + _flushed_scores(x, s)
         + _flushed_scores(x, logits)
         + _lost(differences, lost_below["stored_differences"])
-        + _flushed_bias(x, rows),
+        + _flushed_bias(x, rows)
+        + abs(x.scale) * x.q.shape[1] * lost_below["dot"],
         1.0,
     )
-    output, lse, nearness = p @ x.v, m + np.log(weight_sum), n_k * spread["sum"]
-    unit_roundoff = max(2 * spread["sum"], 2 * a.elementwise.unit_roundoff)
+    output, lse, nearness = p @ x.v, m + np.log(weight_sum), n_k * max(spread["sum"], spread["accumulated"])
+    unit_roundoff = 2 * max(spread["sum"], spread["accumulated"], a.elementwise.unit_roundoff)
     smallest_kept = max(unit_roundoff, lost_below["exp"], lost_below["weights"] if a.stored_sum else 0.0)
     in_tail = (p > 0) & (p < smallest_kept)
     lost_sink = np.where(p_sink < smallest_kept, p_sink, 0.0)
@@ -512,11 +513,12 @@ def _output(x: Point, weights: Softmax) -> Array:
     of_weights = weights.p**2 * weight_variance
     squares = of_scores @ x.v**2 - 2 * output * (of_scores @ x.v) + output**2 * of_scores.sum(axis=1, keepdims=True)
     entries = of_weights @ x.v**2 + output**2 * of_weights.sum(axis=1, keepdims=True)
-    sum_variance = n_k * spread["sum"] ** 2 + rescalings(a, n_k) * spread["rescale"] ** 2
+    sum_variance = n_k * (spread["sum"] ** 2 + spread["accumulated"] ** 2) + rescalings(a, n_k) * spread["rescale"] ** 2
     additions = sum_variance * (((weights.size + np.abs(output)) / 2) ** 2 + output**2)
     deviation = np.sqrt(squares.clip(min=0) + entries + (weights.sink * output) ** 2 + additions)
     # Products that underflow. Flushed entries of v are among them, because Σ p ≤ 1.
-    products = np.minimum((n_k + rescalings(a, n_k) + 4) * losses(a)["sum"], weights.size)
+    lost_product = max(losses(a)["sum"], losses(a)["accumulated"])
+    products = np.minimum((n_k + rescalings(a, n_k) + 4) * lost_product, weights.size)
     likely = x.deviations * weights.equal * deviation + weights.linear * np.abs(output)
     likely = likely + spread["stored_parts"] * weights.size + losses(a)["stored_parts"]
     return np.asarray(likely + weights.lost_size + weights.lost * np.abs(output) + products)

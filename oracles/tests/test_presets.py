@@ -3,6 +3,8 @@ preset with it.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,10 +12,10 @@ import torch
 
 import oracles
 from oracles.ball import Array
-from oracles.formats import BRAIN16
+from oracles.formats import BINARY16, BRAIN16
 from oracles.tests.simulated.attention import Kernel
 from oracles.tests.simulated.forms import Form
-from oracles.tests.simulated.rounding import rounding
+from oracles.tests.simulated.rounding import rounding, truncated
 
 Budgets = Callable[[str], list[tuple[oracles.Enclosure, Array]]]
 
@@ -61,6 +63,51 @@ def bias_in_binary16() -> Budgets:
     return lambda name: [(oracles.attention(*zeros, v, bias=bias, arithmetic=name)[0], found)]
 
 
+def products_of_narrow_operands(terms: int, keep: Callable[[Array], Array]) -> Budgets:
+    """Products of float32 matrices as one or three products of narrower ones, each exact."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal(shape).astype(np.float32).astype(float) for shape in ((64, 1), (1, 1), (1, 8)))
+    k = np.vstack([k, 0 * k])
+    v = np.vstack([v, 0 * v])
+
+    def product(a: Array, b: Array) -> Array:
+        first, other = keep(a), keep(b)
+        if terms == 1:
+            return first @ other
+        return first @ other + first @ keep(b - other) + keep(a - first) @ other
+
+    e = np.exp(8 * product(q, k.T))
+    found = np.float32(product(e / e.sum(1, keepdims=True), v))
+    return lambda name: [(oracles.scaled_dot_product_attention(q, k, v, scale=8.0, arithmetic=name), found)]
+
+
+def three_truncated_products() -> Budgets:
+    """512 keys, of which one has a larger weight. The three terms of each product are added up by an
+    accumulator that truncates.
+    """
+    keep, chop = truncated(11), truncated(23)
+    v = np.random.default_rng(0).uniform(0.5, 1, (512, 1)).astype(np.float32).astype(float)
+    v[0] = 520  # so that all partial sums are between 512 and 1024
+    k = np.where(np.arange(512) == 0, 0, np.float32(-0.3))[:, None]
+    e, total = np.exp(k), np.zeros(1)
+    for weight, value in zip(e, v, strict=True):
+        first, other = keep(weight), keep(value)
+        for term in (first * other, first * keep(value - other), keep(weight - first) * other):
+            total = chop(total + term)
+    found, q = (total / e.sum())[None], np.ones((1, 1))
+    return lambda name: [(oracles.scaled_dot_product_attention(q, k, v, scale=1.0, arithmetic=name), found)]
+
+
+def values_accumulated_in_binary16() -> Budgets:
+    """1000 equal keys, whose weights of 1 times values are added up in binary16, in order."""
+    v, total = np.random.default_rng(0).uniform(0.5, 1, (1000, 1)), np.float16(0)
+    v = v.astype(np.float16).astype(float)
+    for value in v[:, 0].astype(np.float16):
+        total += value
+    q, k, found = np.zeros((1, 1)), np.zeros((1000, 1)), np.array([[float(total) / 1000]])
+    return lambda name: [(oracles.scaled_dot_product_attention(q, k, v, arithmetic=name), found)]
+
+
 def rotated(angles: Array, x: Array) -> Array:
     """Rows whose adjacent channels are rotated by the angles of their pairs, in float32."""
     f32, (a, b) = np.float32, (x[:, ::2], x[:, 1::2])
@@ -105,6 +152,10 @@ KERNELS: dict[tuple[str, str], Callable[[], Budgets]] = {
     ("bfloat16-eager", "stored-differences"): eager_with_sink,
     ("bfloat16", "stored-parts"): stored_parts,
     ("float32", "float16-bias"): bias_in_binary16,
+    ("float32", "by-bfloat16"): partial(products_of_narrow_operands, 1, rounding(BRAIN16)),
+    ("float32", "by-three-bfloat16"): partial(products_of_narrow_operands, 3, rounding(BRAIN16)),
+    ("float32-materialized", "by-three-tf32"): three_truncated_products,
+    ("float32", "accumulate16"): values_accumulated_in_binary16,
     ("float32", "recurrent-angles"): recurrent_angles,
     ("float32", "frequency-divisors"): frequency_divisors,
     ("float32", "fast-trig"): fast_trig,
@@ -119,6 +170,26 @@ def test_a_right_kernel_needs_the_suffix(name: str, suffix: str) -> None:
         return max(float(budget.excess(found).max()) for budget, found in judged(preset))
 
     assert worst(f"{name}-{suffix}") <= 1 < worst(name)
+
+
+def test_an_accumulator_of_binary16_that_overflows_is_refused_no_result_and_leaves_scores_as_they_are() -> None:
+    """70000 equal keys with values of 1: their sum is beyond binary16, and no result is wrong."""
+    q, k, v = np.zeros((1, 1)), np.zeros((70000, 1)), np.ones((70000, 1))
+    out = oracles.scaled_dot_product_attention(q, k, v, arithmetic="float32-accumulate16")
+    assert np.isinf(out.rad).all()
+    few = [x[:2] for x in (k, v)]
+    narrow, fine = (
+        oracles.attention(q[None], *(x[None] for x in few), arithmetic=f"float32{suffix}")[1].rad
+        for suffix in ("-accumulate16", "-tensor-core-flash")
+    )
+    assert (narrow <= fine).all()
+
+
+def test_scores_accumulated_in_binary16_overflow_beyond_it() -> None:
+    arithmetic = replace(oracles.FLOAT32, name="scores in binary16", accumulate_scores=BINARY16)
+    q, k, v = np.full((1, 2), 300.0), np.full((2, 2), 300.0), np.ones((2, 1))
+    assert np.isinf(oracles.scaled_dot_product_attention(q, k, v, scale=1e-4, arithmetic=arithmetic).rad).all()
+    assert np.isfinite(oracles.scaled_dot_product_attention(q, k, v, scale=1e-4, arithmetic="float32").rad).all()
 
 
 def test_suffixes_follow_each_other_in_any_order() -> None:

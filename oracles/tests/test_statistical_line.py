@@ -53,11 +53,13 @@ def attention(a: Arithmetic, case: Case) -> dict[str, Array]:
     def through(name: str, x: Array) -> Array:
         return np.where((name == case.step) & (np.abs(x) < case.least), 0.0, x)
 
-    def product(a: Array, b: Array) -> Array:
-        products = through("product", through("operand", a)[:, :, None] * through("operand", b)[None])
+    def product(a: Array, b: Array, step: str = "product") -> Array:
+        products = through(step, through("operand", a)[:, :, None] * through("operand", b)[None])
         return through("part", np.add.reduceat(products, np.arange(0, a.shape[1], 32), axis=1)).sum(axis=1)
 
-    s = through("score", scale * product(q, k.T)) + (0.0 if case.bias is None else through("bias", case.bias))
+    s = through("score", scale * product(q, k.T, "product of a score")) + (
+        0.0 if case.bias is None else through("bias", case.bias)
+    )
     e = through("exponential", np.exp(through("difference", s - s.max(axis=1, keepdims=True))))
     p = through("weight", e / e.sum(axis=1, keepdims=True))
     lse = s.max(axis=1, keepdims=True) + np.log(e.sum(axis=1, keepdims=True))
@@ -128,6 +130,22 @@ CASES = [
         (ONE, keys(0.0, -0.875 / 256), ALTERNATE, ONE),
         changes={"stored_differences": FROM_A_256TH},
         least=1 / 256,
+    ),
+    Case(
+        "product of a score",
+        "dot",
+        "out",
+        (ONE, ALTERNATE * ((1 + np.arange(KEYS) / 128) / 1024)[:, None], ALTERNATE, ONE),
+        changes={"accumulate_scores": FROM_A_256TH},
+        least=1 / 256,
+    ),
+    Case(
+        "product",
+        "accumulated",
+        "out",
+        (NONE, keys(1.0), keys(KEYS * TINY16 / 2), ONE),
+        changes={"accumulate_values": BINARY16},
+        least=TINY16,
     ),
     Case(
         "bias",

@@ -118,6 +118,7 @@ class Kernel:
     read_bias: Change = unchanged
     difference: Change = unchanged
     part: Change | None = None
+    accumulated: Change = unchanged
 
     def scores(self, q: Array, k: Array) -> Array:
         """s = (q/√d)·kᵀ, with a softcap and a bias if the kernel has them."""
@@ -146,7 +147,7 @@ class Kernel:
         if self.part is not None:  # every key is a part, whose output is its value
             v = self.part(v)
         for left, right in zip(p.T, self.operands(v), strict=True):
-            total = self.accumulate(total + self.term(left[:, None] * right))
+            total = self.accumulated(self.accumulate(total + self.term(left[:, None] * right)))
         return self.output(total)
 
     def vjp(self, q: Array, k: Array, v: Array, g: Array) -> tuple[Array, Array, Array]:
@@ -350,6 +351,7 @@ KERNELS = {
     "coarse rescaling by exp(0)": Kernel(block=1, at_zero=1 - 2.0 ** (-8)),
     "rescalings in nine bits": Kernel(block=1, rescale=1 + 2.9 * 2.0 ** (-9)),
     "accumulator of nine bits": Kernel(accumulate=nearest(9)),
+    "values accumulated in bfloat16": Kernel(accumulated=brain16),
     "division in bfloat16": Kernel(term=divided_by_its_weight),
     "bfloat16 weights": Kernel(weight=brain16),
     "sum of bfloat16 weights": Kernel(summed=brain16, weight=brain16),
@@ -434,6 +436,9 @@ CASES = {
     "bias": Case(replace(FLOAT64, bias=BRAIN16), (4, 8, 8, 2), bias=True),
     "saved_lse": Case(replace(FLOAT64, saved_lse=BRAIN16), (4, 8, 8, 2), "dv", q=4),
     "sum": Case(replace(FLOAT64, accumulate=2.0 ** (-9)), (2, 256, 1, 2), q=0, values="positive"),
+    "accumulated": Case(
+        replace(FLOAT64, accumulate_values=BRAIN16, rescale_block=None), (2, 64, 1, 2), q=0, values="positive"
+    ),
     "addition": Case(
         replace(
             FLOAT64,
