@@ -115,7 +115,7 @@ def test_coverage_counts_calls_that_were_made() -> None:
     counter.count(SDPA, (np.zeros((2, 3, 8, 4)), np.zeros((2, 3, 256, 4)), np.zeros((2, 3, 256, 5)), None))
     counter.count(SDPA, (np.zeros((9, 4)), np.zeros((256, 4)), np.zeros((256, 5)), None))
     assert counter.coverage().line == (
-        "largest: n_q 9, n_k 256, batch × heads 6, head_dim 4; decode 1 calls; not tried: float16, bfloat16, n_k > 256."
+        "largest: n_q 9, n_k 256, batch × heads 6, head_dim 4; decode 1 call; not tried: float16, bfloat16, n_k > 256."
     )
 
 

@@ -50,7 +50,7 @@ class Coverage:
         untried = [*(name for name in FORMATS if name not in self.formats), *longer]
         parts = [
             *([f"largest: {largest}"] if largest else []),
-            *([f"decode {self.decoding} calls"] if "n_k" in self.largest else []),
+            *([f"decode {self.decoding} call{'s' * (self.decoding != 1)}"] if "n_k" in self.largest else []),
             *([f"named sizes: {'; '.join(self.tried)}"] if self.tried else []),
             f"not tried: {', '.join(untried)}",
             *(f"NOT TRIED, though named: {each.rstrip('.')}" for each in self.untried),
