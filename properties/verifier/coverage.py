@@ -66,10 +66,8 @@ class CoverageCounter:
     """Counts the calls of one implementation."""
 
     def __init__(self, implementation: Implementation) -> None:
-        try:
-            self.formats = (implementation.dtype_of(implementation.resolved_arithmetic.inputs),)
-        except ValueError:  # a format without a dtype
-            self.formats = (implementation.resolved_arithmetic.inputs.name,)
+        name = implementation.resolved_arithmetic.inputs.name
+        self.formats = (implementation.dtype or name.replace("binary", "float"),)
         self.calls = self.decoding = 0
         self.largest: dict[str, int] = {}
         self.tried: dict[str, None] = {}
