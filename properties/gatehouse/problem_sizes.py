@@ -6,6 +6,7 @@ import ast
 import json
 import operator
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from properties.gatehouse.submission import text_of
 
 __all__ = ["shapes_of_inputs", "sizes_of_workloads"]
 
-_MAKERS = ("rand", "randn", "zeros", "ones", "empty", "full")
+_MAKERS = ("rand", "randn", "zeros", "ones", "empty")
 _SAME_SHAPE = ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "contiguous", "requires_grad_", "clone")
 _AXES = ("len_indptr", "total_q", "total_kv")
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
@@ -30,73 +31,47 @@ def shapes_of_inputs(tree: ast.Module, problem: Path) -> list[tuple[int, ...]]:
     """
     names: dict[str, Any] = {}
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "get_inputs"]
-    for node in (*tree.body, *(node for function in functions for node in function.body)):
-        _assign(node, names)
-        if isinstance(node, ast.Return) and node.value is not None:
-            found = [shape for shape in _tensors(node.value, names) if shape is not None]
-            if found and len(found) == len(_tensors(node.value, names)):
-                return found
+    with suppress(LookupError, TypeError):
+        for node in (*tree.body, *(node for function in functions for node in function.body)):
+            match node:
+                case ast.Assign([ast.Name(name)], value):
+                    names.pop(name, None)
+                    with suppress(LookupError, TypeError):
+                        names[name] = _value(value, names)
+                case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)):
+                    names |= {
+                        ast.unparse(one): _value(value, names) for one, value in zip(targets, values, strict=False)
+                    }
+                case ast.Return(value):
+                    return list(map(tuple, _value(value, names)))
     raise ValueError(
         f"{problem} should have a function get_inputs that returns tensors with shapes written out, such as "
         "torch.rand(2, 8, 128, 64)."
     )
 
 
-def _assign(node: ast.AST, names: dict[str, Any]) -> None:
-    """Add the whole numbers and the shapes of tensors that a statement assigns to names."""
-    if not (isinstance(node, ast.Assign) and len(node.targets) == 1):
-        return
-    target, value = node.targets[0], node.value
-    targets, values = [target], [value]
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        targets, values = target.elts, value.elts
-    for one, given in zip(targets, values, strict=False):
-        if isinstance(one, ast.Name):
-            found = _number(given, names)
-            names[one.id] = _tensor(given, names) if found is None else found
-
-
-def _number(node: ast.AST, names: Mapping[str, Any]) -> int | None:
-    """The whole number that an expression means; None if it is not one."""
+def _value(node: Any, names: Mapping[str, Any]) -> Any:
+    """The number, the shape of a tensor, or the list of these that an expression means. Raises
+    LookupError or TypeError if the source does not show it.
+    """
     match node:
         case ast.Constant(int(value)):
             return value
-        case ast.Name(name) if isinstance(names.get(name), int):
-            return int(names[name])
-        case ast.BinOp(left, kind, right) if type(kind) in _OPERATORS:
-            first, second = _number(left, names), _number(right, names)
-            if first is None or second is None or (isinstance(kind, ast.FloorDiv) and not second):
-                return None
-            return _OPERATORS[type(kind)](first, second)
-    return None
-
-
-def _tensor(node: ast.AST, names: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """The shape of the tensor that an expression means; None if the source does not show it."""
-    match node:
-        case ast.Name(name) if isinstance(names.get(name), tuple):
-            return tuple(names[name])
-        case ast.BinOp(left, _, right):
-            return _tensor(left, names) or _tensor(right, names)
-        case ast.Call(ast.Attribute(value, name)) if name in _SAME_SHAPE:
-            return _tensor(value, names)
-        case ast.Call(ast.Attribute(_, name), arguments) if name in _MAKERS:
-            lengths = arguments
-            if arguments and isinstance(arguments[0], ast.Tuple | ast.List):
-                lengths = arguments[0].elts
-            found = [_number(length, names) for length in lengths]
-            return None if None in found else tuple(length for length in found if length is not None)
-    return None
-
-
-def _tensors(node: ast.AST, names: Mapping[str, Any]) -> list[tuple[int, ...] | None]:
-    """The shapes of the tensors of a list; None for a shape that the source does not show."""
-    match node:
+        case ast.Name(name):
+            return names[name]
         case ast.List(members) | ast.Tuple(members):
-            return [_tensor(member, names) for member in members]
-        case ast.ListComp(member, [ast.comprehension(iter=ast.Call(ast.Name("range"), [count]), ifs=[])]):
-            return [_tensor(member, names)] * (_number(count, names) or 0)
-    return []
+            return [_value(member, names) for member in members]
+        case ast.ListComp(member, [ast.comprehension(iter=ast.Call(ast.Name("range"), [count]))]):
+            return [_value(member, names)] * _value(count, names)
+        case ast.BinOp(left, kind, right):
+            first = _value(left, names)
+            return first if isinstance(first, tuple) else _OPERATORS[type(kind)](first, _value(right, names))
+        case ast.Call(ast.Attribute(value, name)) if name in _SAME_SHAPE:
+            return _value(value, names)
+        case ast.Call(ast.Attribute(_, name), arguments) if name in _MAKERS:
+            lengths = [_value(argument, names) for argument in arguments]
+            return tuple(lengths[0] if isinstance(lengths[0], list) else lengths)
+    raise LookupError
 
 
 def sizes_of_workloads(

@@ -73,8 +73,10 @@ class Reads:
         return (*self.lead, *["key head"] * (len(self.columns) - len(self.lead) - 1), "key")
 
 
-def reads(probe: Probe, shape: Shape) -> Reads:
-    """Measure which keys each query reads. Raises as `Probe.results`."""
+def reads(probe: Probe, shape: Shape, cuts: bool = True) -> Reads:
+    """Measure which keys each query reads. With `cuts`, blocks that a wrong row reads in part are cut,
+    which may take many calls. Raises as `Probe.results`.
+    """
     shape = _wide_enough(probe, _with_plain_scores(shape))
     operation = probe.operation
     rows, columns = shape.rows(operation, "q"), shape.rows(operation, "v")
@@ -82,7 +84,7 @@ def reads(probe: Probe, shape: Shape) -> Reads:
     most = min(_CALLS_OF_THE_FIRST_ROUND * width, max(_FEW_CALLS * width, _BLOCKS_OF_THE_FIRST_ROUND))
     blocks: Sequence[Array] = np.array_split(np.arange(total), min(total, most))
     reading, first = probe.weights(shape, blocks), blocks[:width]
-    while probe.calls > _CALLS_OF_THE_FIRST_ROUND and (cut := _cut(blocks, reading)):
+    while cuts and probe.calls > _CALLS_OF_THE_FIRST_ROUND and (cut := _cut(blocks, reading)):
         finer = [part for place in cut for part in np.array_split(blocks[place], min(len(blocks[place]), _PARTS))]
         kept = [place for place in range(len(blocks)) if place not in cut]
         more = probe.weights(shape, finer)
@@ -180,7 +182,8 @@ def _strange(probe: Probe, shape: Shape, blocks: Sequence[Array], reading: Readi
     with np.errstate(all="ignore"):
         doubles = (np.abs(twice - 2 * once) <= LEAST_SHARE * np.abs(once).max(1, keepdims=True)).all(1)
     found = np.where(doubles, "", np.where(_equal(once, twice), "constant", "unlike"))
-    if not doubles.all() or ((reading.measured == 0).all(1) & reading.wrong.any(1)).any():
+    is_suspect = not doubles.all() or ((reading.measured == 0).all(1) & reading.wrong.any(1)).any()
+    if is_suspect and not probe.caller.keeps_sizes:
         other = _written_by_another(probe, shape)
         again = out()
         repeated = _equal(again, once)

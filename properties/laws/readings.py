@@ -70,7 +70,7 @@ def each_query_reads_what_it_should(subject: Subject, *arguments: Any) -> None:
     each query gives to these keys, in every batch entry and head.
     """
     probe, shape = _measuring(subject, arguments)
-    found = reads(probe, shape)
+    found = reads(probe, shape, cuts=not subject.keeps_sizes)
     _require_right(subject, probe, [found.reading], sentences_of_reads(found), "weights")
 
 

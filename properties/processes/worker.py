@@ -183,7 +183,7 @@ def _outcomes(
         report(Progress(examination.operation, *numbers, outcomes))
 
     noting = _noting(one.implementation, calls)
-    supervision = Supervision(observe, began, order.timeout, task.until, ends, checked)
+    supervision = Supervision(observe, began, order.timeout, task.until, ends, checked=checked)
     outcomes = examine(laws, noting, task.cases, task.seed, supervision)
     return [
         outcome

@@ -49,16 +49,13 @@ class WantedCases:
         self.cheap = _products(operation, zeros) <= _CHEAP
         self.number = _CASES[not self.cheap]
 
-    def _require_comparable(self, arguments: tuple[Any, ...], products: int) -> None:
-        entries = sum(argument.size for argument in arguments if isinstance(argument, np.ndarray))
-        for found, most, noun in (
-            (entries, products // _PRODUCTS_FOR_A_NUMBER, "numbers in its arrays"),
-            (_products(self.operation, arguments), products, "products in its scores"),
-        ):
-            if found > most:
-                raise UnsupportedError(
-                    f"A call has {found:,} {noun}; attnspec compares at most {most:,}. Name a smaller batch."
-                )
+    def _require_comparable(self, arguments: tuple[Any, ...], most: int) -> None:
+        numbers = sum(argument.size for argument in arguments if isinstance(argument, np.ndarray))
+        if max(numbers * _PRODUCTS_FOR_A_NUMBER, products := _products(self.operation, arguments)) > most:
+            raise UnsupportedError(
+                f"A call has {numbers:,} numbers in its arrays and {products:,} products in its scores; attnspec "
+                f"compares at most {most // _PRODUCTS_FOR_A_NUMBER:,} and {most:,}. Name a smaller batch."
+            )
 
     def draw(self, seed: int, place: int) -> tuple[Any, ...]:
         """Return a test input that a seed determines. The first has no mask and no options."""

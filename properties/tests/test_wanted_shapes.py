@@ -103,7 +103,9 @@ def test_sizes_that_are_not_taken_are_said() -> None:
     assert report.coverage.untried == ("head_dim=16: mine does not take these sizes.",)
     assert "NOT TRIED, though named: head_dim=16: mine does not take these sizes." in report.coverage.line
     assert "head_dim=16: mine does not take these sizes." in report.outcomes[0].undrawn
-    with pytest.raises(UnsupportedError, match=r"attnspec compares at most 4,294,967,296\. Name a smaller batch\."):
+    with pytest.raises(
+        UnsupportedError, match=r"compares at most 134,217,728 and 4,294,967,296\. Name a smaller batch\."
+    ):
         WantedCases(OPERATIONS[SDPA], {"n_q": 2**18, "n_k": 2**18}, Implementation("any", {SDPA: RIGHT}), MOST_PRODUCTS)
     late = properties.verify(Implementation("mine", {SDPA: RIGHT}, shapes=["n_k=9"]), laws=LAWS[:1], time_limit=1e-9)
     assert late.coverage.untried == ("n_k=9: Time was up.",)
@@ -115,7 +117,7 @@ def test_coverage_counts_calls_that_were_made() -> None:
     counter.count(SDPA, (np.zeros((2, 3, 8, 4)), np.zeros((2, 3, 256, 4)), np.zeros((2, 3, 256, 5)), None))
     counter.count(SDPA, (np.zeros((9, 4)), np.zeros((256, 4)), np.zeros((256, 5)), None))
     assert counter.coverage().line == (
-        "largest: n_q 9, n_k 256, batch × heads 6, head_dim 4; decode 1 calls; not tried: float16, bfloat16, n_k > 256."
+        "largest: n_q 9, n_k 256, batch × heads 6, head_dim 4; decode 1 call; not tried: float16, bfloat16, n_k > 256."
     )
 
 

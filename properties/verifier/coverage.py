@@ -50,7 +50,7 @@ class Coverage:
         untried = [*(name for name in FORMATS if name not in self.formats), *longer]
         parts = [
             *([f"largest: {largest}"] if largest else []),
-            *([f"decode {self.decoding} calls"] if "n_k" in self.largest else []),
+            *([f"decode {self.decoding} call{'s' * (self.decoding != 1)}"] if "n_k" in self.largest else []),
             *([f"named sizes: {'; '.join(self.tried)}"] if self.tried else []),
             f"not tried: {', '.join(untried)}",
             *(f"NOT TRIED, though named: {each.rstrip('.')}" for each in self.untried),
@@ -66,10 +66,8 @@ class CoverageCounter:
     """Counts the calls of one implementation."""
 
     def __init__(self, implementation: Implementation) -> None:
-        try:
-            self.formats = (implementation.dtype_of(implementation.resolved_arithmetic.inputs),)
-        except ValueError:  # a format without a dtype
-            self.formats = (implementation.resolved_arithmetic.inputs.name,)
+        name = implementation.resolved_arithmetic.inputs.name
+        self.formats = (implementation.dtype or name.replace("binary", "float"),)
         self.calls = self.decoding = 0
         self.largest: dict[str, int] = {}
         self.tried: dict[str, None] = {}

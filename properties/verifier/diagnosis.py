@@ -136,7 +136,7 @@ def _explained(implementation: Implementation, violated: Sequence[tuple[Law, Vio
     return causes(implementation, violated)
 
 
-def _grouped(implementation: Implementation, laws: Sequence[Law], violations: Sequence[Violation]) -> list[_Group]:
+def _grouped(implementation: Implementation, laws: Sequence[Law], violations: Sequence[Violation]) -> Sequence[_Group]:
     """Return the violations grouped by cause. Those with large inputs are not searched for."""
     groups = list[_Group]()
     for is_large in (False, True):
