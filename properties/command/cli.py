@@ -81,7 +81,7 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     "--jobs": ("number of processes (default: %(default)s)", {"type": natural, "default": _JOBS, "metavar": "N"}),
     "--timeout": ("time limit for one call (default: 60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
     "--time-limit": (
-        "time limit for the whole run, such as 60s or 5m; a law that does not finish counts as not run, and the "
+        "time limit for the whole run, such as 60s or 5m; a law that does not finish counts as stopped early, and the "
         "exit status is 1",
         {"type": duration, "metavar": "TIME"},
     ),
