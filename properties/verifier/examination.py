@@ -85,7 +85,7 @@ class Examination:
         self.trials: dict[str, Trial] = {}
         self.settled: dict[str, Outcome] = {}
         self._domains: dict[str, Cases | str] = {}
-        self._seconds_of_points = 0.0
+        self._is_at_a_point, self._seconds_of_points = False, 0.0
         self._untried: dict[str, list[str]] = {}
         for law in self.laws:
             self._admit(law)
@@ -254,11 +254,12 @@ class Examination:
         if self._seconds_of_points > _SECONDS_OF_POINTS:
             self._untried.setdefault(name, []).append(cases.names[seed % len(cases.names)])
             return
-        arguments = cases.draw(seed)
+        arguments, self._is_at_a_point = cases.draw(seed), True
         if quirk:
             self._further(arguments, seed, [trial for trial in group if trial.open], quirk)
         else:
             self._case(arguments, seed, group, quirk)
+        self._is_at_a_point = False
         self._seconds_of_points += self.subject.seconds - before
 
     def _case(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], quirk: bool) -> None:
@@ -365,7 +366,7 @@ class Examination:
             if not (quirk and isinstance(error, ValueError)):
                 _fail(agreement, f"it judged a call of {call.operation}", error)
             return
-        self.evidence.add(call, broken is None)
+        self.evidence.add(call, broken is None, self._is_at_a_point)
         for trial in agreement:
             if broken is None:
                 trial.passed(subject)
