@@ -234,7 +234,6 @@ READS = (
     Point("1 query, 1040 keys", _heads(2, 4, 1, 1, 1040)),
     Point("8 queries, 1040 keys", _heads(2, 4, 2, 8, 1040)),
     Point("1 query, 2048 keys", _heads(1, 8, 8, 1, 2048)),
-    Point("1 query, 4097 keys", _heads(2, 4, 1, 1, 4097)),
     Point("64 tokens of width 64", {**_OF_MODELS, "n_q": 64, "n_k": 64}),
     Point("64 tokens of width 128", {**_GROUPED, "n_q": 64, "n_k": 64, "head_dim": 128, "value_dim": 128}),
     Point("130 small problems", {"batch": 13, "num_heads": 10, "kv_heads": 5, "n_q": 3, "n_k": 4}),

@@ -19,7 +19,7 @@ State = Literal["idle", "calling", "returned", "raised", "calling another"]
 
 _STATES: tuple[State, ...] = ("idle", "calling", "returned", "raised", "calling another")
 _HEADER = struct.Struct("<Bdqqq")  # the state, when the call began, the log, where the call begins and ends there
-_MOST_BYTES = 2**25  # of a log: a longer one is continued in another file
+_MOST_BYTES = 2**26  # of a log: a longer one is continued in another file
 
 
 class UnwritableError(BaseException):
@@ -54,8 +54,8 @@ class CallRecord:
     """A file with the state and the start of the last call, and logs with the calls themselves. One
     process writes them, another reads them.
 
-    A log holds calls one after another. When it has 32 MiB, another log begins, and the log before the
-    last one is removed: the last 32 MiB of calls are always there.
+    A log holds calls one after another. When it has 64 MiB, another log begins, and the log before the
+    last one is removed: the last 64 MiB of calls are always there.
     """
 
     def __init__(self, path: Path) -> None:

@@ -103,7 +103,7 @@ class Examination:
         self.settled: dict[str, Outcome] = {}
         self.planned = 0  # cases of all rounds but those of laws that want more
         self._domains: dict[str, Cases | str] = {}
-        self._seconds_of_points = 0.0
+        self._is_at_a_point, self._seconds_of_points = False, 0.0
         self._untried: dict[str, list[str]] = {}
         self._wanted = tuple(self._wanted_cases())
         for law in self.laws:
@@ -355,7 +355,9 @@ class Examination:
         if self._seconds_of_points > _SECONDS_OF_POINTS:
             self._untried.setdefault(name, []).append(cases.names[seed % len(cases.names)])
             return
-        self._further(cases.draw(seed), seed, [trial for trial in group if trial.open], quirk)
+        arguments, self._is_at_a_point = cases.draw(seed), True
+        self._further(arguments, seed, [trial for trial in group if trial.open], quirk)
+        self._is_at_a_point = False
         self._seconds_of_points += self.subject.seconds - before
 
     def _case(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], quirk: bool) -> None:
@@ -464,7 +466,7 @@ class Examination:
             if not (quirk and isinstance(error, ValueError)):
                 _fail(agreement, f"it judged a call of {call.operation}", error)
             return
-        self.evidence.add(call, broken is None)
+        self.evidence.add(call, broken is None, self._is_at_a_point)
         for trial in agreement:
             if broken is None:
                 trial.passed(subject)

@@ -43,10 +43,12 @@ class Evidence:
         self.tried: list[TriedCall] = []
         self.tightest = TightestPreset(implementation)
 
-    def add(self, call: Call, is_right: bool) -> None:
-        """Record a call that was compared with the oracle."""
+    def add(self, call: Call, is_right: bool, is_at_a_point: bool = False) -> None:
+        """Record a call that was compared with the oracle. Right calls at operating points are not
+        kept: they are large, and tell known bugs apart less well than calls of other families.
+        """
         kept = self.right if is_right else self.wrong
-        if len(kept) < _KEPT_CALLS:
+        if len(kept) < _KEPT_CALLS and not (is_right and is_at_a_point):
             kept.append(call)
         self.seen.append(TriedSizes(OPERATIONS[call.operation].sizes(call.arguments), is_right))
 
