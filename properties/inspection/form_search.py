@@ -4,6 +4,7 @@ The search varies one thing after another: the library and the type of arrays, t
 number of axes, the options, the memory layout, and the sizes.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -67,8 +68,8 @@ def form_of(
     it is made.
 
     At most `calls` calls are made, until `until`, a reading of time.monotonic. `Form.assumed` says
-    if the search ended early. Raises NoFormError if no call worked, and ValueError for `decode`,
-    which takes a class.
+    if the search ended early. Raises NoFormError if no call worked, or if the time ended before the
+    order of axes was known, and ValueError for `decode`, which takes a class.
     """
     if OPERATIONS[operation].is_played:
         raise ValueError(f"{operation} takes a class of caches, and not a function.")
@@ -77,6 +78,10 @@ def form_of(
         for find in _STAGES:
             find(trials)
     except SpentError:
+        if trials.base and find in _FIRST_STAGES and time.monotonic() >= until:
+            raise NoFormError(
+                f"The time ended after {trials.calls} calls, before the number types and the order of axes were known."
+            ) from None
         trials.assumed.append(f"everything else, since the search ended after {trials.calls} calls")
     return trials.form
 
@@ -231,8 +236,9 @@ def _require_linear(trials: Trials, form: Form, results: list[Array]) -> None:
         raise RefusedError(f"{name} / 1024 does not give {output} / 1024.")
 
 
+_FIRST_STAGES = (_find_first, _shorten, _find_dtypes, _find_order_of_axes)
 _STAGES = (
-    *(_find_first, _shorten, _find_dtypes, _find_order_of_axes),
+    *_FIRST_STAGES,
     *(find_options, find_places, find_both, find_sizes),
 )
 """What is found, in order. Each stage goes on with what the stages before it found."""

@@ -45,6 +45,7 @@ _INTEGERS = 128  # the largest number in v
 _ROUNDINGS = 4  # of a sum of two products and its quotient
 _LARGEST_ERROR = 0.1  # relative: a larger error is a wrong weight, not a rounding
 
+_TINY = np.finfo(float).tiny
 _STOPS = {"bfloat16": 2**8, "float16": 2**11}
 """The number at which a sum of ones stops in a format: adding 1 to it gives the same number again."""
 
@@ -301,9 +302,11 @@ def _of_rows(sums: Sequence[Sum]) -> str:
         return ""
     if said := _stopping_rows(sums) or _without_the_maximum(sums):
         return said
-    worst = max(wrong, key=lambda each: abs(np.log(sum(each.row) / 2 / each.length)))
-    scores = f"{worst.length} equal scores of {worst.level:.3g}"
-    return f"The row sum of {scores} is {sum(worst.row) / 2:.5g}, should be {worst.length}."
+    worst = max(wrong, key=lambda each: abs(np.log(max(sum(each.row) / 2 / each.length, _TINY))))
+    scores, total = f"{worst.length} equal scores of {worst.level:.3g}", sum(worst.row) / 2
+    texts = (f"{total:.{digits}g}" for digits in range(5, 18))
+    told = next((text for text in texts if text != f"{worst.length}"), f"nearly {worst.length}")
+    return f"The row sum of {scores} is {told}, should be {worst.length}."
 
 
 def _stopping_rows(sums: Sequence[Sum]) -> str:

@@ -187,6 +187,8 @@ def _index_maps(size: int) -> Iterator[tuple[str, Callable[[int], int]]]:
 
 
 def _other_keys(found: Reads, rows: Sequence[_Row]) -> list[str]:
+    if said := _always_causal(found, rows):
+        return [said]
     sentences = []
     for extra in (False, True):
         runs = _runs([row for row in rows if row.differing(extra)], extra)
@@ -195,6 +197,24 @@ def _other_keys(found: Reads, rows: Sequence[_Row]) -> list[str]:
         if rest := [row for _, some in runs[_MOST_RUNS:] for row in some]:
             sentences.append(_said(found, rest, verbs, "masked keys" if extra else "visible keys"))
     return sentences
+
+
+def _always_causal(found: Reads, rows: Sequence[_Row]) -> str:
+    """The sentence about queries that should read all keys, and read those up to their own position; ""
+    if some do not, or if fewer than two queries show it.
+    """
+    n_q, n_k = found.rows[-1], found.columns[-1]
+    if any(len(row.due) < n_k for row in rows) or len({row.place[-1] for row in rows}) < 2:
+        return ""
+    for first, words in ((0, "top left"), (n_k - n_q, "bottom right")):
+        last = [first + row.place[-1] for row in rows]
+        if all([key % n_k for key in row.read] == [*range(end + 1)] for row, end in zip(rows, last, strict=True)):
+            aligned = "" if n_q == n_k else f", aligned at the {words}"
+            said = (
+                f"Queries read only the keys up to their own position{aligned}: they are causal in a call that is not"
+            )
+            return placed(said, _chosen(found, rows), found.axes)
+    return ""
 
 
 def _runs(rows: Sequence[_Row], extra: bool) -> list[tuple[str, list[_Row]]]:

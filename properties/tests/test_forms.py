@@ -409,6 +409,17 @@ def test_the_search_ends_in_time():
         form_of(plain, SDPA, until=time.monotonic())
 
 
+def test_without_the_order_of_axes_there_is_no_form():
+    """A form with a guessed order of axes would show mistakes that the function does not have."""
+
+    def slow(q, k, v):
+        time.sleep(0.3)
+        return plain(q, k, v)
+
+    with pytest.raises(NoFormError, match="before the number types and the order of axes were known"):
+        form_of(slow, SDPA, until=time.monotonic() + 0.5)
+
+
 def test_a_function_that_never_works_says_why():
     def broken(q, k, v):
         raise OSError("no device")
