@@ -71,6 +71,11 @@ test: $(READY) ## develop: run the tests of spec, oracles and the product [JOBS=
 test-all: $(READY) ## develop: run all tests, then some of them again under another BLAS kernel [JOBS=2]
 	$(PYTEST) --hypothesis-profile=thorough -m "thorough or not thorough" attnspec spec oracles properties systems research
 	$(MAKE) another
+	$(MAKE) presets
+
+.PHONY: presets
+presets: $(READY) ## develop: measure the exponentials of systems against the arithmetics that they declare
+	$(BIN)/python -m research.presets
 
 .PHONY: another
 another: $(READY) ## develop: run the tests that may depend on the processor under another BLAS kernel
