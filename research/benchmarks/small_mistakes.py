@@ -24,7 +24,7 @@ from research.benchmarks.kernels import BACKENDS, DTYPES, Array, Problem, draw, 
 __all__ = ["MISTAKES", "main"]
 
 LENGTHS = (128, 1024, 4096, 16384, 131072)
-_QUERIES, _WIDTH = 64, 128
+_QUERIES, _WIDTH = 16, 128
 
 
 @dataclass(frozen=True)
