@@ -9,7 +9,8 @@ kernel that stores another number is wrong.
 maximum and x_j = s_j − m. A key with x_j ≤ −`DEAD` has no effect on any covered kernel:
 exp(−`DEAD`) rounds to 0 in every format whose smallest number is at least 2⁻¹⁴⁹, and so does a
 factor exp(m_old − m_new) that rescales the sums of such keys. With more than two other keys the set
-is all numbers: this module says nothing about the row.
+is all numbers: this module says nothing about the row. Nor does it where the sum of all |v| may
+overflow, because a kernel may add up keys that do not count before it reads one that does.
 
 **Weights.** A kernel computes exp(x_j) with a relative error of at most ε_j:
 
@@ -107,7 +108,7 @@ def possible_outputs(q: Array, k: Array, v: Array, a: Arithmetic, scale: float |
         mean = (pairs.p[..., None] * values).sum(1)
         lower, upper = (np.where(exact, mean, bound) for bound in (lower, upper))
         lower, upper = lower - _NUDGE * np.abs(lower), upper + _NUDGE * np.abs(upper)
-        known = pairs.known[:, None] & np.isfinite(lower) & np.isfinite(upper)
+        known = pairs.known[:, None] & np.isfinite(lower) & np.isfinite(upper) & _in_range(v, a)
         return Possible(
             np.where(known, nearest(lower, a.output), -np.inf), np.where(known, nearest(upper, a.output), np.inf)
         )
@@ -204,9 +205,9 @@ class _Pairs(NamedTuple):
         argument = _argument(a, s, m) + delta + np.where(s == m, delta, 0.0).max(-1, keepdims=True)
         weights = np.where(zero, _at_zero(a), np.expm1(argument) + _relative(a))
         later = np.expm1(argument) + _of_rescaling(a, len(k)) + a.log * (1 + np.abs(m))
-        exact = (zero | ~of_pair).all(-1) & (_at_zero(a) == 0)
+        exact = (zero | ~of_pair).all(-1) & (_at_zero(a) == _rescaling_at_zero(a) == 0)
         weights, later = (np.where(exact[:, None] | ~of_pair, 0.0, bound) for bound in (weights, later))
-        finish = np.where(exact[:, None], 0.0, _finish(a, len(k)))
+        finish = np.full((len(q), 1), _finish(a, len(k)))
         factors = _factors(e, x, weights, finish, a)
         return _Pairs(keys, e / total, factors, weights, later, finish, number <= 2, exact)
 
@@ -243,9 +244,14 @@ is off by 1.13e-4, and by 5.34e-5 at 0.
 
 def _of_rescaling(a: Arithmetic, n_k: int) -> float:
     """Return the relative error of the exponentials that rescale a part of a sum."""
-    rescale = getattr(a, "rescale_exp", None) or a.exp
-    each = getattr(rescale, "at_zero", 0.0)
-    return float(rescale.relative + (each + a.elementwise.unit_roundoff if each else 0.0) * (rescalings(a, n_k) + 1))
+    each = _rescaling_at_zero(a)
+    relative = (getattr(a, "rescale_exp", None) or a.exp).relative
+    return float(relative + (each + a.elementwise.unit_roundoff if each else 0.0) * (rescalings(a, n_k) + 1))
+
+
+def _rescaling_at_zero(a: Arithmetic) -> float:
+    """Return the error of exp(0) where it rescales."""
+    return float(getattr(getattr(a, "rescale_exp", None) or a.exp, "at_zero", 0.0))
 
 
 def _finish(a: Arithmetic, n_k: int) -> float:
@@ -282,6 +288,13 @@ def _bounds(pairs: _Pairs, values: Array, a: Arithmetic) -> tuple[Array, Array]:
     candidates = np.stack([side / by for side in sums for by in (smallest, largest)])
     rest = pairs.finish * np.abs(terms).max(0).sum(1) / smallest
     return candidates.min(0) - rest, candidates.max(0) + rest
+
+
+def _in_range(v: Array, a: Arithmetic) -> NDArray[np.bool_]:
+    """Return whether no sum over keys overflows, also while a reference is too low, for each
+    column."""
+    largest = np.maximum(np.abs(v), 1.0).sum(0) * 2.0 ** slack(a)
+    return np.asarray(4 * largest <= a.elementwise.largest)
 
 
 def _added_exactly(values: Array, a: Arithmetic) -> NDArray[np.bool_]:

@@ -168,7 +168,7 @@ def _values(rng: np.random.Generator, exponents: Array, a: Arithmetic, margins: 
     second = 1 + 2 * delta * rng.choice([-1.0, 1.0], shape)
     unit = np.exp2(rng.integers(-2, 3, shape) + np.log2(u)) * rng.choice([-1.0, 1.0], shape)
     is_weight = (exponents > 0)[:, None]
-    power = np.sign(unit) * np.exp2(exponents)[:, None]
+    power = np.sign(unit) * np.exp2(np.floor(exponents / 2))[:, None]
     return np.stack([np.where(is_weight, 0.0, 2 * whole * unit), np.where(is_weight, power, second * unit)], 1)
 
 
