@@ -95,7 +95,7 @@ class Judge:
         limit, line = (float(x.excess(random).max()) for x in (self.limit, self.line))
         beyond = float(self.of_probe.excess(probed).max())
         off = int(self.probe.possible.excludes(probed).sum())
-        slopes = matched_filters(p.q, p.k, p.v, random, self.arithmetic, tile=max(16, len(p.k) // 256))
+        slopes = matched_filters(p.q, p.k, p.v, random, self.arithmetic)
         best = max(slopes, key=lambda slope: slope.evidence)
         texts = [f"{limit:.2g}", f"{line:.2g}", f"{off} of {probed.size} off" if off else f"{beyond:.2g}"]
         texts.append(f"{best.name}: {best.slope:.2g} ± {best.error:.1g}" if best.evidence else "")
