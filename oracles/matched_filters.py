@@ -35,6 +35,8 @@ __all__ = ["CERTAIN", "Slope", "matched_filters"]
 CERTAIN = 6.0
 """Standard errors. A normal variable is above it in one of 10⁹ cases."""
 
+_SHORTEST_TILE, _MOST_TILES = 16, 256
+
 
 class Slope(NamedTuple):
     """How much of an error has one direction: the slope with its standard error, and the largest
@@ -59,7 +61,7 @@ class Slope(NamedTuple):
 
 
 def matched_filters(
-    q: Array, k: Array, v: Array, out: Array, a: Arithmetic, scale: float | None = None, tile: int = 16
+    q: Array, k: Array, v: Array, out: Array, a: Arithmetic, scale: float | None = None
 ) -> tuple[Slope, ...]:
     """Return the slope of the errors of an output of attention in each direction.
 
@@ -84,6 +86,7 @@ def matched_filters(
         ("strongest", p[rows, strongest][:, None] * (v[strongest] - exact), of_tile),
     ]
     found = [_slope(name, error, direction, bound) for name, direction, bound in directions]
+    tile = max(_SHORTEST_TILE, len(k) // _MOST_TILES)
     for start in range(0, len(k), tile):
         keys = slice(start, start + tile)
         direction = p[:, keys] @ v[keys] - p[:, keys].sum(-1, keepdims=True) * exact

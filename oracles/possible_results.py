@@ -9,7 +9,8 @@ kernel that stores another number is wrong.
 maximum and x_j = s_j − m. A key with x_j ≤ −`DEAD` has no effect on any covered kernel:
 exp(−`DEAD`) rounds to 0 in every format whose smallest number is at least 2⁻¹⁴⁹, and so does a
 factor exp(m_old − m_new) that rescales the sums of such keys. With more than two other keys the set
-is all numbers: this module says nothing about the row.
+is all numbers: this module says nothing about the row. Nor does it where the sum of all |v| may
+overflow, because a kernel may add up keys that do not count before it reads one that does.
 
 **Weights.** A kernel computes exp(x_j) with a relative error of at most ε_j:
 
@@ -46,6 +47,16 @@ additions, the division, and the merges of two parts. So with p_j = exp(x_j) / D
 fewer bits than the accumulators have, then every operation before the last is exact: weights are 1 or
 1/2, sums are 1 or 2, and their logarithm is the same number wherever it is subtracted from itself. So
 ε = ρ = κ = 0, and the result is the exact mean, rounded once.                                     (4)
+
+**The gradient of v.** dv_j = Σ_i P_ij·g_i over the rows that count key j. A backward pass takes P
+from the forward pass, or computes exp(s_ij − lse_i) again; lse is off by (1) for its own argument,
+by the error of D, by that of the logarithm, and by that of its storage. So the error of P is
+
+    π = ε_j + (1) + ε of the sum + κ + log·(1 + |lse|) + 2u_lse·|lse| + ε                          (5)
+
+in place of the errors of (3). It may store P in the format of the weights, as in (2) with y = P. It
+may store a partial sum in the format of the result after any row. For no more than two rows, each
+order of the sum and each choice of what is stored gives one end of the set.                      (6)
 """
 
 from typing import Any, NamedTuple
@@ -57,7 +68,7 @@ from oracles.ball import Array, gamma
 from oracles.error_analysis.computation import rescalings, roundoff, slack
 from oracles.formats import Arithmetic, Format
 
-__all__ = ["DEAD", "Possible", "nearest", "possible_outputs"]
+__all__ = ["DEAD", "Possible", "nearest", "possible_outputs", "possible_value_gradients"]
 
 DEAD = 110.0
 """exp(−110) is less than half of the smallest number of binary32."""
@@ -97,10 +108,62 @@ def possible_outputs(q: Array, k: Array, v: Array, a: Arithmetic, scale: float |
         mean = (pairs.p[..., None] * values).sum(1)
         lower, upper = (np.where(exact, mean, bound) for bound in (lower, upper))
         lower, upper = lower - _NUDGE * np.abs(lower), upper + _NUDGE * np.abs(upper)
-        known = pairs.known[:, None] & np.isfinite(lower) & np.isfinite(upper)
+        known = pairs.known[:, None] & np.isfinite(lower) & np.isfinite(upper) & _in_range(v, a)
         return Possible(
             np.where(known, nearest(lower, a.output), -np.inf), np.where(known, nearest(upper, a.output), np.inf)
         )
+
+
+def possible_value_gradients(q: Array, k: Array, g: Array, a: Arithmetic, scale: float | None = None) -> Possible:
+    """Return the set of gradients dv of attention that a kernel in this arithmetic may store.
+
+    g is (n_q, d_v), the cotangent of the output, and the result is (n_k, d_v). Rows with a
+    cotangent of 0 add nothing. Keys that count in more than two other rows have the set of all
+    numbers, and all keys have it if another row has more than two keys that count.
+    """
+    with np.errstate(all="ignore"):
+        q, g = q[g.any(-1)], g[g.any(-1)]
+        scale = q.shape[-1] ** -0.5 if scale is None else scale
+        pairs = _Pairs.of(q, k, a, scale)
+        low, high = _weights_of_gradients(pairs, q, k, a, scale)
+        n_k, counts = len(k), pairs.p > 0
+        number = np.bincount(pairs.keys[counts], minlength=n_k)
+        lower, upper = np.zeros((n_k, g.shape[-1])), np.zeros((n_k, g.shape[-1]))
+        for row, place in np.argwhere(counts):
+            key, terms = pairs.keys[row, place], np.stack([low[row, place] * g[row], high[row, place] * g[row]])
+            lower[key], upper[key] = _added(lower[key], upper[key], terms, a)
+        known = ((number <= 2) & pairs.known.all())[:, None] & np.isfinite(lower) & np.isfinite(upper)
+        return Possible(
+            np.where(known, nearest(lower, a.output), -np.inf), np.where(known, nearest(upper, a.output), np.inf)
+        )
+
+
+def _weights_of_gradients(pairs: "_Pairs", q: Array, k: Array, a: Arithmetic, scale: float) -> tuple[Array, Array]:
+    """Return the smallest and the largest weight P of each pair, with the errors of (5)."""
+    scores, _ = _scores(q, k, a, scale)
+    s = np.take_along_axis(scores, pairs.keys, -1)
+    lse = s - np.log(pairs.p)
+    lse = np.abs(np.where(np.isfinite(lse), lse, 0.0)).max(-1, keepdims=True)
+    of_sum = pairs.weights.max(-1, keepdims=True) + pairs.later.max(-1, keepdims=True)
+    argument = _argument(a, s, lse) + a.log * (1 + lse) + 2 * roundoff(a.saved_lse) * lse + of_sum
+    error = pairs.weights + np.expm1(argument + _finish(a, len(k)) + pairs.weights) + _relative(a)
+    low, high = np.maximum(1 - error, 0.0), 1 + error
+    for stored in (a.weights, a.saved_weights):
+        if stored is not None:
+            ends = [nearest(pairs.p * factor, stored) / pairs.p for factor in (low, high)]
+            low, high = np.fmin(low, ends[0]), np.fmax(high, ends[1])
+    return pairs.p * low, pairs.p * high
+
+
+def _added(lower: Array, upper: Array, terms: Array, a: Arithmetic) -> tuple[Array, Array]:
+    """Return the ends of (6) after one more term: of sums that are stored before it, or not."""
+    rest = 1 + gamma(4, max(a.grad_accumulate, a.elementwise.unit_roundoff)) + _NUDGE
+    low, high = terms.min(0), terms.max(0)
+    if a.grad_block is not None:
+        lower, upper = np.minimum(lower, nearest(lower, a.output)), np.maximum(upper, nearest(upper, a.output))
+        low, high = np.minimum(low, nearest(low, a.output)), np.maximum(high, nearest(high, a.output))
+    size = (rest - 1) * (np.maximum(np.abs(lower), np.abs(upper)) + np.maximum(np.abs(low), np.abs(high)))
+    return lower + low - size, upper + high + size
 
 
 class _Pairs(NamedTuple):
@@ -142,9 +205,9 @@ class _Pairs(NamedTuple):
         argument = _argument(a, s, m) + delta + np.where(s == m, delta, 0.0).max(-1, keepdims=True)
         weights = np.where(zero, _at_zero(a), np.expm1(argument) + _relative(a))
         later = np.expm1(argument) + _of_rescaling(a, len(k)) + a.log * (1 + np.abs(m))
-        exact = (zero | ~of_pair).all(-1) & (_at_zero(a) == 0)
+        exact = (zero | ~of_pair).all(-1) & (_at_zero(a) == _rescaling_at_zero(a) == 0)
         weights, later = (np.where(exact[:, None] | ~of_pair, 0.0, bound) for bound in (weights, later))
-        finish = np.where(exact[:, None], 0.0, _finish(a, len(k)))
+        finish = np.full((len(q), 1), _finish(a, len(k)))
         factors = _factors(e, x, weights, finish, a)
         return _Pairs(keys, e / total, factors, weights, later, finish, number <= 2, exact)
 
@@ -181,9 +244,14 @@ is off by 1.13e-4, and by 5.34e-5 at 0.
 
 def _of_rescaling(a: Arithmetic, n_k: int) -> float:
     """Return the relative error of the exponentials that rescale a part of a sum."""
-    rescale = getattr(a, "rescale_exp", None) or a.exp
-    each = getattr(rescale, "at_zero", 0.0)
-    return float(rescale.relative + (each + a.elementwise.unit_roundoff if each else 0.0) * (rescalings(a, n_k) + 1))
+    each = _rescaling_at_zero(a)
+    relative = (getattr(a, "rescale_exp", None) or a.exp).relative
+    return float(relative + (each + a.elementwise.unit_roundoff if each else 0.0) * (rescalings(a, n_k) + 1))
+
+
+def _rescaling_at_zero(a: Arithmetic) -> float:
+    """Return the error of exp(0) where it rescales."""
+    return float(getattr(getattr(a, "rescale_exp", None) or a.exp, "at_zero", 0.0))
 
 
 def _finish(a: Arithmetic, n_k: int) -> float:
@@ -220,6 +288,13 @@ def _bounds(pairs: _Pairs, values: Array, a: Arithmetic) -> tuple[Array, Array]:
     candidates = np.stack([side / by for side in sums for by in (smallest, largest)])
     rest = pairs.finish * np.abs(terms).max(0).sum(1) / smallest
     return candidates.min(0) - rest, candidates.max(0) + rest
+
+
+def _in_range(v: Array, a: Arithmetic) -> NDArray[np.bool_]:
+    """Return whether no sum over keys overflows, also while a reference is too low, for each
+    column."""
+    largest = np.maximum(np.abs(v), 1.0).sum(0) * 2.0 ** slack(a)
+    return np.asarray(4 * largest <= a.elementwise.largest)
 
 
 def _added_exactly(values: Array, a: Arithmetic) -> NDArray[np.bool_]:

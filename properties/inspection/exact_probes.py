@@ -14,6 +14,9 @@ are 0. `oracles.possible_results` derives the set of results. There are two kind
              returns the same as one that does not. A relative error of the scale is |log w| times
              as large in the weight
 
+The gradient of v has means too: two rows of a pair have the weight 1/2 for both keys, and their
+cotangents are 2·M and 1 ± 2δ.
+
 δ, and the distance of the score from log w, are what the arithmetic allows a correct kernel to be
 off, and a little more.
 """
@@ -24,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles.formats import BINARY64, Arithmetic
-from oracles.possible_results import Possible, nearest, possible_outputs
+from oracles.possible_results import Possible, nearest, possible_outputs, possible_value_gradients
 from properties.inspection.array import Array
 
-__all__ = ["PairProbe", "pair_probe", "scale_between"]
+__all__ = ["GradientProbe", "PairProbe", "gradient_probe", "pair_probe", "scale_between"]
 
 _FAR = 160.0  # how far the scores of keys that do not count are below 0
 _PARTS = 3  # the channels of a score next to log w
@@ -61,29 +64,76 @@ def pair_probe(
     query of this pair is 0 there and below 0 in all other codes. The next channel is the code of
     all other keys. The last channels add up to the scores next to log w.
     """
-    (n_q, n_k), (d, d_v), codes = sizes, widths, widths[0] - _PARTS - 1
-    size = np.exp2(np.ceil(np.log2(_FAR / scale) / 2)) if scale > 0 else np.inf
-    if n_k < 2 or codes < 1 or size > _LARGEST:
+    (n_q, n_k), (d, d_v) = sizes, widths
+    rng, number = np.random.default_rng(seed), min(d - _PARTS - 1, n_q, n_k // 2)
+    row = np.arange(n_q) % max(number, 1)
+    coded = _coded(rng, row, n_k, d, scale)
+    if coded is None:
         return None
-    rng, number = np.random.default_rng(seed), min(codes, n_q, n_k // 2)
-    pairs, row = _pairs(rng, number, n_k), np.arange(n_q) % number
-    q, k = np.zeros((n_q, d)), np.zeros((n_k, d))
-    q[:, : codes + 1], q[:, codes + 1 :] = -size, 1.0
-    q[np.arange(n_q), row] = 0.0
-    k[:, codes] = size
-    k[pairs.ravel(), codes] = 0.0
-    k[pairs, np.arange(number)[:, None]] = size
+    q, k, pairs = coded
     v = nearest(rng.uniform(-8, 8, (n_k, d_v)), a.inputs)
     exponents = _exponents(rng, number, a)
     logs, v[pairs] = -exponents * np.log(2), _values(rng, exponents, a, np.full(number, 0.25), d_v)
-    k[pairs[:, 1], codes + 1 :] = _parts(logs / scale, a)
+    k[pairs[:, 1], -_PARTS:] = _parts(logs / scale, a)
     margins = _margins(possible_outputs(q[:number], k, v, replace(a, output=BINARY64, weights=None), scale))
     logs = np.where(exponents, _beside(rng, exponents, margins, a), 0.0)
-    k[pairs[:, 1], codes + 1 :] = _parts(logs / scale, a)
+    k[pairs[:, 1], -_PARTS:] = _parts(logs / scale, a)
     v[pairs] = _values(rng, exponents, a, margins, d_v)
     second = pairs[row, 1]
     scores = scale * (q * k[second]).sum(1)
     return PairProbe(q, k, v, scores, v[second], margins[row], possible_outputs(q, k, v, a, scale))
+
+
+@dataclass(frozen=True)
+class GradientProbe:
+    """The inputs of one call of the VJP, and the set of the gradients of v."""
+
+    q: Array
+    k: Array
+    v: Array
+    grad_out: Array
+    possible: Possible
+
+
+def gradient_probe(
+    sizes: tuple[int, int], widths: tuple[int, int], a: Arithmetic, scale: float, seed: int = 0
+) -> GradientProbe | None:
+    """Return a probe of the gradient of v. Rows 2c and 2c + 1 count pair c. Return None as
+    `pair_probe` does, and for one query.
+    """
+    (n_q, n_k), (d, d_v) = sizes, widths
+    rng, number = np.random.default_rng(seed), min(d - _PARTS - 1, n_q // 2, n_k // 2)
+    row = np.minimum(np.arange(n_q) // 2, max(number - 1, 0))
+    coded = _coded(rng, row, n_k, d, scale) if number > 0 else None
+    if coded is None:
+        return None
+    q, k, pairs = coded
+    v, g = nearest(rng.uniform(-8, 8, (n_k, d_v)), a.inputs), np.zeros((n_q, d_v))
+    once = replace(a, output=BINARY64, weights=None, saved_weights=None, grad_block=None)
+    margins = np.full(number, 0.25)
+    for _ in range(2):
+        g[: 2 * number] = _values(rng, np.zeros(number), a, margins, d_v).reshape(2 * number, d_v)
+        margins = _margins(possible_value_gradients(q, k, g, once, scale))[pairs].max(1)
+    return GradientProbe(q, k, v, g, possible_value_gradients(q, k, g, a, scale))
+
+
+def _coded(
+    rng: np.random.Generator, row: NDArray[np.intp], n_k: int, d: int, scale: float
+) -> tuple[Array, Array, NDArray[np.intp]] | None:
+    """Return q, k, and the pairs of keys, so that query i counts the keys of pair row[i], or
+    None."""
+    codes, number = d - _PARTS - 1, int(row.max(initial=0)) + 1
+    size = np.exp2(np.ceil(np.log2(_FAR / scale) / 2)) if scale > 0 else np.inf
+    if n_k < 2 or codes < 1 or size > _LARGEST:
+        return None
+    pairs = _pairs(rng, number, n_k)
+    q, k = np.zeros((len(row), d)), np.zeros((n_k, d))
+    q[:, : codes + 1], q[:, codes + 1 :] = -size, 1.0
+    q[np.arange(len(row)), row] = 0.0
+    k[:, codes] = size
+    k[pairs.ravel(), codes] = 0.0
+    k[pairs, np.arange(number)[:, None]] = size
+    return q, k, pairs
 
 
 def _pairs(rng: np.random.Generator, number: int, n_k: int) -> NDArray[np.intp]:
@@ -118,7 +168,7 @@ def _values(rng: np.random.Generator, exponents: Array, a: Arithmetic, margins: 
     second = 1 + 2 * delta * rng.choice([-1.0, 1.0], shape)
     unit = np.exp2(rng.integers(-2, 3, shape) + np.log2(u)) * rng.choice([-1.0, 1.0], shape)
     is_weight = (exponents > 0)[:, None]
-    power = np.sign(unit) * np.exp2(exponents)[:, None]
+    power = np.sign(unit) * np.exp2(np.floor(exponents / 2))[:, None]
     return np.stack([np.where(is_weight, 0.0, 2 * whole * unit), np.where(is_weight, power, second * unit)], 1)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from oracles.possible_results import Possible
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError, RaisedError, entry
@@ -16,7 +17,7 @@ from properties.inspection.caches import caches, sentences_of_caches
 from properties.inspection.curve import curve
 from properties.inspection.curve_sentences import sentences_of_curve
 from properties.inspection.entries import Entries
-from properties.inspection.exact_probes import PairProbe, pair_probe, scale_between
+from properties.inspection.exact_probes import GradientProbe, PairProbe, gradient_probe, pair_probe, scale_between
 from properties.inspection.gradients import gradients
 from properties.inspection.head_numbers import sentences_of_head_numbers
 from properties.inspection.merging import merging, sentences_of_merging
@@ -154,14 +155,35 @@ def stored_results_are_the_only_possible_ones(subject: Subject, *arguments: Any)
     pairs = pair_probe(lengths, widths, subject.arithmetic, probe.scale(shape))
     if pairs is None:
         return False
-    zeros = {name: shape.zeros(probe.operation, name) for name in ("q", "k", "v")}
-    out = probe.results(shape, **{name: zero + getattr(pairs, name) for name, zero in zeros.items()})["out"]
-    excluded = pairs.possible.excludes(out.measured)
-    if excluded.any():
-        subject.calls[:] = probe.made[-1:]
-        raise BrokenError(_excluded(pairs, out.measured, excluded, subject), probe.worst if probe.wrong else np.inf)
-    _require_right(subject, probe, [out], (), "outputs")
+    out = _of_exact_inputs(probe, shape, pairs, "q", "k", "v")["out"]
+    _require_possible(subject, probe, "out", out, pairs.possible, _scale_of(pairs, out.measured, subject))
     return bool(pairs.possible.single.any())
+
+
+@law(
+    *("scaled_dot_product_attention_vjp", "attention_vjp"),
+    measures=True,
+    exempts=_finer_results,
+    domains=("exact probes",),
+    exact="where one result is possible",
+    name="stored gradients of values are the only ones that rounding allows",
+)
+def stored_gradients_of_values_are_the_only_possible_ones(subject: Subject, *arguments: Any) -> bool:
+    """At every exact probe: two queries give the weight 1/2 to each of two keys, and the inputs leave
+    a correct kernel no choice, so that each gradient of a value is the one number, or one of the few
+    numbers, that the declared arithmetic allows.
+
+    It is the mean of two cotangents, next to a rounding boundary.
+    """
+    probe, shape = _measuring(subject, arguments)
+    sizes = shape.sizes
+    lengths, widths = (sizes["n_q"], sizes["n_k"]), (sizes["head_dim"], sizes["value_dim"])
+    rows = gradient_probe(lengths, widths, subject.arithmetic, probe.scale(shape))
+    if rows is None or _shares_keys(shape):
+        return False
+    dv = _of_exact_inputs(probe, shape, rows, "q", "k", "v", "grad_out")["dv"]
+    _require_possible(subject, probe, "dv", dv, rows.possible, "")
+    return bool(rows.possible.single.any())
 
 
 @law(*_ATTENTION, measures=True, exempts=_few_shapes, domains=("operating terms",))
@@ -269,19 +291,45 @@ _NAMES = {"seq_len": "row", "n_q": "query", "n_k": "key", "embed_dim": "column",
 """The names of axes in sentences."""
 
 
-def _excluded(pairs: PairProbe, out: Array, excluded: Array, subject: Subject) -> str:
-    """What outputs that no correct kernel stores are, and what they say about the scale."""
-    index = tuple(int(i) for i in np.argwhere(excluded)[0])
-    lower, upper = (float(bound[index[-2:]]) for bound in (pairs.possible.lower, pairs.possible.upper))
-    due = f"exactly {lower!r}" if lower == upper else f"from {lower!r} to {upper!r}"
-    said = f"{entry('out', index)}={out[index]}, but should be {due}, however a kernel in {subject.arithmetic.name} "
-    said += f"rounds; {int(excluded.sum())} of {excluded.size} outputs are wrong."
+def _shares_keys(shape: Shape) -> bool:
+    """Whether query heads share a key head: their gradients of values are added up."""
+    return shape.sizes.get("num_heads", 1) != shape.sizes.get("kv_heads", shape.sizes.get("num_heads", 1))
+
+
+def _of_exact_inputs(probe: Probe, shape: Shape, inputs: PairProbe | GradientProbe, *names: str) -> dict[str, Reading]:
+    """The results of a call with the same inputs in each batch entry and head."""
+    zeros = {name: shape.zeros(probe.operation, name) for name in names}
+    return probe.results(shape, **{name: zero + getattr(inputs, name) for name, zero in zeros.items()})
+
+
+def _require_possible(
+    subject: Subject, probe: Probe, name: str, reading: Reading, possible: Possible, remark: str
+) -> None:
+    """Raise BrokenError if no correct kernel stores some entry of a result, or if a result of the call
+    is outside its error limit.
+    """
+    found, excluded = reading.measured, possible.excludes(reading.measured)
+    if excluded.any():
+        index = tuple(int(i) for i in np.argwhere(excluded)[0])
+        lower, upper = (float(bound[index[-2:]]) for bound in possible)
+        due = f"exactly {lower!r}" if lower == upper else f"from {lower!r} to {upper!r}"
+        subject.calls[:] = probe.made[-1:]
+        raise BrokenError(
+            f"{entry(name, index)}={found[index]}, but should be {due}, however a kernel in {subject.arithmetic.name} "
+            f"rounds; {int(excluded.sum())} of {excluded.size} entries are wrong.{remark}",
+            probe.worst if probe.wrong else np.inf,
+        )
+    _require_right(subject, probe, [reading], (), f"entries of {name}")
+
+
+def _scale_of(pairs: PairProbe, out: Array, subject: Subject) -> str:
+    """A sentence about the scale that the weights have, if it is another one than the right one."""
     factors = [scale_between(pairs, each, subject.arithmetic) for each in out.reshape(-1, *out.shape[-2:])]
     found = [factor for factor in factors if factor is not None]
     low, high = min((low for low, _ in found), default=1.0), max((high for _, high in found), default=1.0)
-    if len(found) == len(factors) and not low <= 1 <= high:
-        said += f" The weights are those of a scale between {low:.6g} and {high:.6g} times the right one."
-    return said
+    if len(found) < len(factors) or low <= 1 <= high:
+        return ""
+    return f" The weights are those of a scale between {low:.6g} and {high:.6g} times the right one."
 
 
 def _measuring(subject: Subject, arguments: Sequence[Any]) -> tuple[Probe, Shape]:

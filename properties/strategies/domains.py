@@ -377,7 +377,7 @@ _domain(
 _domain("operating terms", "Small sizes, with each softcap and scale.", *_FORWARD, points=operating_points.TERMS)
 _domain(
     "exact probes", "Fixed sizes: the law chooses numbers for which a correct kernel can store one result only.",
-    _ATTENTION[0], *_GROUPED, _FEATURED[0], points=operating_points.PROBES,
+    *_ATTENTION[:2], *_GROUPED, *_FEATURED[:2], points=operating_points.PROBES,
 )  # fmt: skip
 _domain("operating points", "Programs of fixed steps.", "decode", points=operating_points.CACHES)
 _domain("operating points", "Two parts of the keys.", "merge_attention", points=operating_points.MERGES)

@@ -9,7 +9,7 @@ from oracles.possible_results import nearest
 from oracles.tests.simulated.attention import Kernel
 from oracles.tests.simulated.forms import any_form
 from properties import Implementation
-from properties.inspection.exact_probes import pair_probe, scale_between
+from properties.inspection.exact_probes import gradient_probe, pair_probe, scale_between
 from properties.laws import find
 from properties.verifier.causes import causes
 from properties.verifier.verify import examine
@@ -78,6 +78,31 @@ def test_the_scale_is_measured(name, factor):
     assert low <= factor <= high
     assert high - low < 3e-4
     assert (low <= 1 <= high) == (factor == 1)
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_covered_kernels_keep_every_probe_of_gradients(name):
+    a, rng = preset(name), np.random.default_rng(0)
+    for sizes in (((5, 9), (8, 8)), ((70, 40), (24, 4))):
+        scale = sizes[1][0] ** -0.5
+        probe = gradient_probe(*sizes, a, scale)
+        for x in (probe.q, probe.k, probe.v, probe.grad_out):
+            assert np.array_equal(nearest(x, a.inputs), x)
+        for seed in range(2):
+            dv = Kernel(any_form(a, rng), a, scale, None, seed).vjp(probe.q, probe.k, probe.v, probe.grad_out)[3]
+            assert not probe.possible.excludes(dv).any()
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16", "bfloat16-stored-gradients"])
+def test_small_mistakes_of_gradients_leave_the_set(name):
+    a = preset(name)
+    probe = gradient_probe((64, 130), (64, 8), a, 0.125)
+    s = 0.125 * probe.q @ probe.k.T
+    e = np.exp(s - s.max(-1, keepdims=True))
+    exact = (e / e.sum(-1, keepdims=True)).T @ probe.grad_out
+    assert not probe.possible.excludes(nearest(exact, a.output)).any()
+    for error in (1e-3, 5e-4):
+        assert probe.possible.excludes(nearest(exact * (1 - error), a.output)).any()
 
 
 def _kernel(factor):
