@@ -31,17 +31,14 @@ def shapes_of_inputs(tree: ast.Module, problem: Path) -> list[tuple[int, ...]]:
     """
     names: dict[str, Any] = {}
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "get_inputs"]
-    with suppress(LookupError, TypeError):
-        for node in (*tree.body, *(node for function in functions for node in function.body)):
+    for node in (*tree.body, *(node for function in functions for node in function.body)):
+        with suppress(LookupError, TypeError):
             match node:
-                case ast.Assign([ast.Name(name)], value):
-                    names.pop(name, None)
-                    with suppress(LookupError, TypeError):
-                        names[name] = _value(value, names)
                 case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)):
-                    names |= {
-                        ast.unparse(one): _value(value, names) for one, value in zip(targets, values, strict=False)
-                    }
+                    names |= {ast.unparse(one): _value(x, names) for one, x in zip(targets, values, strict=True)}
+                case ast.Assign([target], value):
+                    names.pop(ast.unparse(target), None)
+                    names[ast.unparse(target)] = _value(value, names)
                 case ast.Return(value):
                     return list(map(tuple, _value(value, names)))
     raise ValueError(

@@ -43,8 +43,8 @@ def test_a_text_of_sizes_is_read_and_written() -> None:
 @pytest.mark.parametrize(
     ("shapes", "kind", "sentence"),
     [
-        (SHAPE, TypeError, 'but should be a list, as ["batch=2,n_q=1,n_k=4096"].'),
-        ([3], TypeError, 'shapes has 3, but should have texts or mappings of sizes, as "batch=2,n_q=1,n_k=4096".'),
+        (SHAPE, TypeError, 'but should be a list of texts or mappings, as ["batch=2,n_q=1,n_k=4096"].'),
+        ([3], TypeError, 'shapes=[3], but should be a list of texts or mappings, as ["batch=2,n_q=1,n_k=4096"].'),
         (["heads=3"], ValueError, "Unknown size 'heads'. Did you mean 'kv_heads'?"),
         ([{"n_k": True}], ValueError, "n_k is True, but should be a whole number from 1."),
         ([{"batch": 10**9, "n_k": 10**9}], ValueError, "are more numbers than a memory has. Name smaller sizes."),
@@ -103,9 +103,7 @@ def test_sizes_that_are_not_taken_are_said() -> None:
     assert report.coverage.untried == ("head_dim=16: mine does not take these sizes.",)
     assert "NOT TRIED, though named: head_dim=16: mine does not take these sizes." in report.coverage.line
     assert "head_dim=16: mine does not take these sizes." in report.outcomes[0].undrawn
-    with pytest.raises(
-        UnsupportedError, match=r"compares at most 134,217,728 and 4,294,967,296\. Name a smaller batch\."
-    ):
+    with pytest.raises(UnsupportedError, match="compares at most 134,217,728 and 4,294,967,296: name"):
         WantedCases(OPERATIONS[SDPA], {"n_q": 2**18, "n_k": 2**18}, Implementation("any", {SDPA: RIGHT}), MOST_PRODUCTS)
     late = properties.verify(Implementation("mine", {SDPA: RIGHT}, shapes=["n_k=9"]), laws=LAWS[:1], time_limit=1e-9)
     assert late.coverage.untried == ("n_k=9: Time was up.",)
