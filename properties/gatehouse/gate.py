@@ -106,7 +106,7 @@ def gate(
     outcomes, causes, calls = examination
     laws_outcomes, causes = with_causes(outcomes, causes, lambda violation: "")
     if candidate.untried:
-        untried = Coverage(untried=candidate.untried)
+        untried = Coverage(untried={**candidate.untried})
         laws_outcomes = (*laws_outcomes[:-1], replace(laws_outcomes[-1], coverage=untried))
     settings = {
         "max_examples": _EXAMPLES[quick],

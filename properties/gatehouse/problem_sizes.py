@@ -73,13 +73,13 @@ def _value(node: Any, names: Mapping[str, Any]) -> Any:
 
 def sizes_of_workloads(
     file: Path, definition: str, kv_heads: int, width: int
-) -> tuple[list[dict[str, int]], list[str]]:
+) -> tuple[list[dict[str, int]], dict[str, str]]:
     """Return the sizes of the workloads of a definition of ragged attention, and the workloads that
-    have no such sizes, each as "workload: reason". `file` has a JSON value in each line.
+    have no such sizes, each with the reason. `file` has a JSON value in each line.
 
     The gate gives all sequences of a call the same length. Raises ValueError for another file.
     """
-    shapes, untried = list[dict[str, int]](), list[str]()
+    shapes, untried = list[dict[str, int]](), dict[str, str]()
     try:
         found = [json.loads(line) for line in text_of(file).splitlines() if line.strip()]
         workloads = [
@@ -94,7 +94,7 @@ def sizes_of_workloads(
             raise ValueError(f"{file} has a workload of {name}, but should have those of {definition}.")
         if sequences < 1 or queries < 1 or keys < queries or queries % sequences or keys % sequences:
             said = f"{queries} queries and {keys} keys of {sequences} sequences"
-            untried.append(f"{said}: the gate gives all sequences of a call the same length.")
+            untried[said] = "the gate gives all sequences of a call the same length."
             continue
         lengths = {"n_q": queries // sequences, "n_k": keys // sequences}
         shapes.append({"batch": sequences, "num_heads": kv_heads, **lengths, "head_dim": width})

@@ -39,7 +39,7 @@ class Submission:
     arrays      the library of the arrays that the functions take and return, "numpy" or "torch"
     promises    further fields of `Implementation`
     libraries   further installed distributions that the kernel may import
-    untried     the problem's own sizes that the gate cannot try, each as "sizes: reason"
+    untried     the problem's own sizes that the gate cannot try, each with the reason
     """
 
     name: str
@@ -48,7 +48,7 @@ class Submission:
     arrays: str = "numpy"
     promises: Mapping[str, Any] = field(default_factory=dict)
     libraries: tuple[str, ...] = ()
-    untried: tuple[str, ...] = ()
+    untried: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.arrays, str) or self.arrays not in ("numpy", "torch"):

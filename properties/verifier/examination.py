@@ -31,7 +31,7 @@ from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS, QUIRKS
 from properties.strategies.wanted_cases import MOST_PRODUCTS, WantedCases
 from properties.verifier.case_drawing import MAX_SEED, by_profile, numbers_of_cases, turns
-from properties.verifier.coverage import Coverage, CoverageCounter
+from properties.verifier.coverage import Coverage, none_yet
 from properties.verifier.notes import failure
 from properties.verifier.report import Outcome, reason_for
 from properties.verifier.trial import FAILED, TIME, Evidence, Trial, does_not_apply, unknown
@@ -85,7 +85,7 @@ class Examination:
     supervision: Supervision = field(default_factory=Supervision)
 
     def __post_init__(self) -> None:
-        self.coverage = CoverageCounter(self.implementation)
+        self.coverage = none_yet(self.implementation)
         self.subject = Subject(self.implementation, self.operation, self._observe, self.supervision.seconds_per_call)
         self.evidence = Evidence(self.implementation, self.operation)
         self.trials: dict[str, Trial] = {}
@@ -206,8 +206,8 @@ class Examination:
                 self.subject.keeps_sizes = False
             elif group:
                 self._case(wanted.draw(random.randint(1, MAX_SEED), place), random.randint(1, MAX_SEED), group, False)
-            if group and not reason:
-                self.coverage.tried[wanted.text] = None
+            if group and not reason and wanted.text not in self.coverage.tried:
+                self.coverage.tried.append(wanted.text)
 
     def _draw(
         self,
@@ -395,7 +395,7 @@ class Examination:
 
     def outcomes(self) -> Iterator[Outcome]:
         """Yield the outcome of each law, in the order of the laws. The first has the coverage of all."""
-        coverage: Coverage | None = self.coverage.coverage()
+        coverage: Coverage | None = self.coverage
         for law in self.laws:
             outcome = self.settled[law.id] if law.id in self.settled else self.trials[law.id].outcome(self.evidence)
             yield replace(outcome, coverage=coverage)
