@@ -43,12 +43,11 @@ def checked(shapes: Any) -> tuple[Wanted, ...]:
     Raises TypeError for anything else. Raises ValueError, a sentence, for a name that is not a size,
     and for a size that is not a whole number from 1 (a position: from 0).
     """
-    if isinstance(shapes, str | Mapping) or not isinstance(shapes, Collection):
-        raise TypeError(f'shapes={shown(shapes)}, but should be a list, as ["{_EXAMPLE}"].')
+    is_list = isinstance(shapes, Collection) and not isinstance(shapes, str | Mapping)
+    if not is_list or not all(isinstance(shape, str) or (isinstance(shape, Mapping) and shape) for shape in shapes):
+        raise TypeError(f'shapes={shown(shapes)}, but should be a list of texts or mappings, as ["{_EXAMPLE}"].')
     found = [parsed(shape) if isinstance(shape, str) else shape for shape in shapes]
     for shape in found:
-        if not isinstance(shape, Mapping) or not shape:
-            raise TypeError(f'shapes has {shown(shape)}, but should have texts or mappings of sizes, as "{_EXAMPLE}".')
         for name, size in shape.items():
             if name not in NAMES:
                 listed = f"Sizes are {', '.join(NAMES)}."

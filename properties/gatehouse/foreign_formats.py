@@ -135,7 +135,7 @@ def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = (), workloads:
             "but should solve gqa_ragged_prefill_causal_h…_kv…_d… in python."
         )
     heads, kv_heads, width = (int(n) for n in size_match.groups())
-    shapes, untried = sizes_of_workloads(workloads, definition, kv_heads, width) if workloads else ([], [])
+    shapes, untried = sizes_of_workloads(workloads, definition, kv_heads, width) if workloads else ([], {})
     in_place = bool(specification.get("destination_passing_style", True))
     adapter_code = _RAGGED.format(module=module, function=function, heads=heads, kv_heads=kv_heads, in_place=in_place)
     return Submission(
@@ -153,7 +153,7 @@ def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = (), workloads:
             "shapes": shapes,
         },
         libraries,
-        untried=tuple(untried),
+        untried=untried,
     )
 
 

@@ -112,7 +112,7 @@ def gate(
     laws_outcomes, causes = with_causes(outcomes, causes, lambda violation: "")
     settings["arithmetic"] = promised.resolved_arithmetic.name
     if candidate.untried:
-        untried = Coverage(untried=candidate.untried)
+        untried = Coverage(untried={**candidate.untried})
         laws_outcomes = (*laws_outcomes[:-1], replace(laws_outcomes[-1], coverage=untried))
     report = Report(laws_outcomes, settings, causes=causes)
     return Verdict(

@@ -31,17 +31,14 @@ def shapes_of_inputs(tree: ast.Module, problem: Path) -> list[tuple[int, ...]]:
     """
     names: dict[str, Any] = {}
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "get_inputs"]
-    with suppress(LookupError, TypeError):
-        for node in (*tree.body, *(node for function in functions for node in function.body)):
+    for node in (*tree.body, *(node for function in functions for node in function.body)):
+        with suppress(LookupError, TypeError):
             match node:
-                case ast.Assign([ast.Name(name)], value):
-                    names.pop(name, None)
-                    with suppress(LookupError, TypeError):
-                        names[name] = _value(value, names)
                 case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)):
-                    names |= {
-                        ast.unparse(one): _value(value, names) for one, value in zip(targets, values, strict=False)
-                    }
+                    names |= {ast.unparse(one): _value(x, names) for one, x in zip(targets, values, strict=True)}
+                case ast.Assign([target], value):
+                    names.pop(ast.unparse(target), None)
+                    names[ast.unparse(target)] = _value(value, names)
                 case ast.Return(value):
                     return list(map(tuple, _value(value, names)))
     raise ValueError(
@@ -76,13 +73,13 @@ def _value(node: Any, names: Mapping[str, Any]) -> Any:
 
 def sizes_of_workloads(
     file: Path, definition: str, kv_heads: int, width: int
-) -> tuple[list[dict[str, int]], list[str]]:
+) -> tuple[list[dict[str, int]], dict[str, str]]:
     """Return the sizes of the workloads of a definition of ragged attention, and the workloads that
-    have no such sizes, each as "workload: reason". `file` has a JSON value in each line.
+    have no such sizes, each with the reason. `file` has a JSON value in each line.
 
     The gate gives all sequences of a call the same length. Raises ValueError for another file.
     """
-    shapes, untried = list[dict[str, int]](), list[str]()
+    shapes, untried = list[dict[str, int]](), dict[str, str]()
     try:
         found = [json.loads(line) for line in text_of(file).splitlines() if line.strip()]
         workloads = [
@@ -97,7 +94,7 @@ def sizes_of_workloads(
             raise ValueError(f"{file} has a workload of {name}, but should have those of {definition}.")
         if sequences < 1 or queries < 1 or keys < queries or queries % sequences or keys % sequences:
             said = f"{queries} queries and {keys} keys of {sequences} sequences"
-            untried.append(f"{said}: the gate gives all sequences of a call the same length.")
+            untried[said] = "the gate gives all sequences of a call the same length."
             continue
         lengths = {"n_q": queries // sequences, "n_k": keys // sequences}
         shapes.append({"batch": sequences, "num_heads": kv_heads, **lengths, "head_dim": width})

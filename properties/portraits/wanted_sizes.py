@@ -58,9 +58,7 @@ def read_at(
     if arguments is None:
         return AtSizes(words, refused=f"{operation.name} does not take these sizes")
     shape = shape_of(operation, arguments)
-    caller = Caller(implementation, operation.name, calls.count)
-    caller.keeps_sizes = True
-    probe = Probe(caller, min(_MOST_CALLS, calls.left), until)
+    probe = Probe(Caller(implementation, operation.name, calls.count), min(_MOST_CALLS, calls.left), until)
     try:
         probe.results(shape)
     except (BrokenError, OutsideError, UngivenError) as error:

@@ -53,8 +53,8 @@ class WantedCases:
         numbers = sum(argument.size for argument in arguments if isinstance(argument, np.ndarray))
         if max(numbers * _PRODUCTS_FOR_A_NUMBER, products := _products(self.operation, arguments)) > most:
             raise UnsupportedError(
-                f"A call has {numbers:,} numbers in its arrays and {products:,} products in its scores; attnspec "
-                f"compares at most {most // _PRODUCTS_FOR_A_NUMBER:,} and {most:,}. Name a smaller batch."
+                f"A call has {numbers:,} numbers in its arrays and {products:,} products in its scores. attnspec "
+                f"compares at most {most // _PRODUCTS_FOR_A_NUMBER:,} and {most:,}: name a smaller batch."
             )
 
     def draw(self, seed: int, place: int) -> tuple[Any, ...]:

@@ -2,14 +2,14 @@
 formats. Only calls that were made count.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 
-__all__ = ["DECODES", "Coverage", "CoverageCounter", "total"]
+__all__ = ["Coverage", "none_yet", "total"]
 
 FORMATS = ("float32", "float16", "bfloat16")
 """The number formats of most kernels. A report names those that no call had."""
@@ -21,7 +21,7 @@ _SHOWN = ("n_q", "n_k", "seq_len", "batch × heads", "head_dim")
 _LONG = ("n_k", "seq_len")  # a report says that no call was longer
 
 
-@dataclass(frozen=True)
+@dataclass
 class Coverage:
     """What calls covered.
 
@@ -30,15 +30,26 @@ class Coverage:
     decoding  the number of calls with at most 8 queries and at least 256 keys
     formats   the number formats of the arrays
     tried     the sizes that the user named and that calls had, as texts
-    untried   the sizes that the user named and that no call had, each as "sizes: reason"
+    untried   the sizes that the user named and that no call had, each with the reason
     """
 
     calls: int = 0
-    largest: Mapping[str, int] = field(default_factory=dict)
+    largest: dict[str, int] = field(default_factory=dict)
     decoding: int = 0
-    formats: tuple[str, ...] = ()
-    tried: tuple[str, ...] = ()
-    untried: tuple[str, ...] = ()
+    formats: list[str] = field(default_factory=list)
+    tried: list[str] = field(default_factory=list)
+    untried: dict[str, str] = field(default_factory=dict)
+
+    def count(self, operation: str, arguments: tuple[Any, ...]) -> None:
+        """Count a call."""
+        sizes = OPERATIONS[operation].sizes(arguments)
+        if "batch" in sizes or "num_heads" in sizes:
+            sizes["batch × heads"] = sizes.get("batch", 1) * sizes.get("num_heads", 1)
+        for name, size in sizes.items():
+            self.largest[name] = max(size, self.largest.get(name, 0))
+        queries, keys = DECODES
+        self.decoding += sizes.get("n_q", queries + 1) <= queries and sizes.get("n_k", 0) >= keys
+        self.calls += 1
 
     @property
     def line(self) -> str:
@@ -53,65 +64,33 @@ class Coverage:
             *([f"decode {self.decoding} call{'s' * (self.decoding != 1)}"] if "n_k" in self.largest else []),
             *([f"named sizes: {'; '.join(self.tried)}"] if self.tried else []),
             f"not tried: {', '.join(untried)}",
-            *(f"NOT TRIED, though named: {each.rstrip('.')}" for each in self.untried),
+            *(f"NOT TRIED, though named: {text}: {reason.rstrip('.')}" for text, reason in self.untried.items()),
         ]
         return f"{'; '.join(parts)}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the coverage as numbers, strings and lists, for JSON."""
-        return {**vars(self), "largest": dict(self.largest), "line": self.line}
+        """Return the coverage as numbers, strings, lists and mappings, for JSON."""
+        return {**vars(self), "line": self.line}
 
 
-class CoverageCounter:
-    """Counts the calls of one implementation."""
-
-    def __init__(self, implementation: Implementation) -> None:
-        name = implementation.resolved_arithmetic.inputs.name
-        self.formats = (implementation.dtype or name.replace("binary", "float"),)
-        self.calls = self.decoding = 0
-        self.largest: dict[str, int] = {}
-        self.tried: dict[str, None] = {}
-        self.untried: dict[str, str] = {}
-
-    def count(self, operation: str, arguments: tuple[Any, ...]) -> None:
-        """Count a call."""
-        sizes, largest = OPERATIONS[operation].sizes(arguments), self.largest
-        if "batch" in sizes or "num_heads" in sizes:
-            sizes["batch × heads"] = sizes.get("batch", 1) * sizes.get("num_heads", 1)
-        for name, size in sizes.items():
-            if size > largest.get(name, -1):
-                largest[name] = size
-        queries, keys = DECODES
-        self.decoding += sizes.get("n_q", queries + 1) <= queries and sizes.get("n_k", 0) >= keys
-        self.calls += 1
-
-    def coverage(self) -> Coverage:
-        """Return what the calls so far covered."""
-        untried = tuple(f"{text}: {reason}" for text, reason in self.untried.items())
-        formats = self.formats if self.calls else ()
-        return Coverage(self.calls, dict(self.largest), self.decoding, formats, tuple(self.tried), untried)
+def none_yet(implementation: Implementation) -> Coverage:
+    """Return the coverage of an implementation before its first call."""
+    name = implementation.resolved_arithmetic.inputs.name
+    return Coverage(formats=[implementation.dtype or name.replace("binary", "float")])
 
 
 def total(parts: Iterable[Coverage], named: Iterable[str] = ()) -> Coverage:
     """Return what several parts covered together. `named` are sizes as texts. Sizes that a part tried
     are not untried.
     """
-    found = list(parts)
-    largest: dict[str, int] = {}
-    for part in found:
-        for name, size in part.largest.items():
-            largest[name] = max(size, largest.get(name, 0))
-    tried, untried, formats = (
-        tuple(dict.fromkeys(each for part in found for each in getattr(part, name)))
-        for name in ("tried", "untried", "formats")
-    )
-    reasons = {text: reason for text, _, reason in (each.partition(": ") for each in untried)}
-    reasons |= {text: "no law that is checked calls an operation with them." for text in named if text not in reasons}
-    return Coverage(
-        sum(part.calls for part in found),
-        largest,
-        sum(part.decoding for part in found),
-        formats,
-        tried,
-        tuple(f"{text}: {reason}" for text, reason in reasons.items() if text not in tried),
-    )
+    whole = Coverage(untried=dict.fromkeys(named, "no law that is checked calls an operation with them."))
+    for part in parts:
+        whole.calls += part.calls
+        whole.decoding += part.decoding
+        whole.formats += [name for name in part.formats if part.calls and name not in whole.formats]
+        whole.tried += [text for text in part.tried if text not in whole.tried]
+        whole.untried |= part.untried
+        whole.largest |= {name: max(size, whole.largest.get(name, 0)) for name, size in part.largest.items()}
+    for text in whole.tried:
+        whole.untried.pop(text, None)
+    return whole

@@ -34,7 +34,7 @@ from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS, QUIRKS
 from properties.strategies.wanted_cases import MOST_PRODUCTS, WantedCases
 from properties.verifier.case_drawing import MAX_SEED, by_profile, numbers_of_cases, turns
-from properties.verifier.coverage import CoverageCounter
+from properties.verifier.coverage import none_yet
 from properties.verifier.first_look import narrowed
 from properties.verifier.notes import failure
 from properties.verifier.report import Outcome, Violation, reason_for
@@ -95,7 +95,7 @@ class Examination:
     seen_before: tuple[NotTaken, ...] = ()
 
     def __post_init__(self) -> None:
-        self.coverage = CoverageCounter(self.implementation)
+        self.coverage = none_yet(self.implementation)
         self.subject = self._subject()
         self.evidence = Evidence(self.implementation, self.operation)
         self.evidence.tried = self.subject.tried
@@ -270,8 +270,8 @@ class Examination:
                 self.subject.keeps_sizes = False
             elif group:
                 self._case(wanted.draw(random.randint(1, MAX_SEED), place), random.randint(1, MAX_SEED), group, False)
-            if group and not reason:
-                self.coverage.tried[wanted.text] = None
+            if group and not reason and wanted.text not in self.coverage.tried:
+                self.coverage.tried.append(wanted.text)
 
     def _draw(
         self,
@@ -499,7 +499,7 @@ class Examination:
         of_first: dict[str, Any] = {
             "not_taken": found,
             "undeclared_features": features,
-            "coverage": self.coverage.coverage(),
+            "coverage": self.coverage,
         }
         for place, law in enumerate(self.laws):
             settled = self.settled.get(law.id) or self.trials[law.id].outcome(self.evidence)

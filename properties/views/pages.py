@@ -65,14 +65,13 @@ def print_coverage(console: Console) -> None:
     console.print(Text("What the default plan covers", style="bold underline"))
     console.print()
     table = Table(box=None, padding=(0, 2, 0, 2), pad_edge=False, header_style="none")
-    for heading in ("  operation", "families", "fixed points", "longest", "widest"):
-        table.add_column(heading, justify="left" if heading == "  operation" else "right", no_wrap=True)
+    for heading in ("  operation", "fixed points", "longest", "widest"):
+        table.add_column(heading, no_wrap=True)
     for name, operation in OPERATIONS.items():
         points = sum(len(domain.points) for domain in DOMAINS[name].values())
         if points and name == operation.forward:
-            families = sum(not domain.points for domain in DOMAINS[name].values() if domain.name not in _LONG_PLAN)
-            sizes = (_largest(operation, "n_k", "seq_len"), _largest(operation, "head_dim", "embed_dim"))
-            table.add_row(f"  {name}", str(families), str(points), *sizes)
+            longest, widest = _largest(operation, "n_k", "seq_len"), _largest(operation, "head_dim", "embed_dim")
+            table.add_row(f"  {name}", str(points), longest, widest)
     console.print(table)
     for paragraph in _COVERAGE:
         console.print()
