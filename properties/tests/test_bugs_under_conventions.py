@@ -36,7 +36,7 @@ BESIDE = {"dead_gradients": {"dead_rows": "uniform"}}
 def following(operation, conventions):
     """The reference of an operation under conventions."""
     function = under(conventions, operation, REFERENCE[operation])
-    return Implementation("NumPy", {operation: function}, features=FEATURES, conventions=conventions)
+    return Implementation("NumPy", {operation: function}, features=FEATURES, conventions=conventions, supports=())
 
 
 @pytest.mark.parametrize(("field", "value"), VALUES, ids=[f"{field}={value}" for field, value in VALUES])
@@ -154,7 +154,7 @@ def check_one_cause(name, library):
     bug, conventions = CATALOGUE[name], Conventions(**LIBRARIES[library])
     operations = [each for each in bug.mutants if not each.startswith("multi_head")]
     functions = {each: under(conventions, each, bug.mutants[each]()) for each in operations}
-    implementation = Implementation(name, functions, features=FEATURES, conventions=conventions)
+    implementation = Implementation(name, functions, features=FEATURES, conventions=conventions, supports=())
     (cause,) = causes(bug, implementation, operations)
     assert name in [each.id for each in cause.diagnosis]
     assert len({law.partition("[")[2] for law in cause.laws}) > 1

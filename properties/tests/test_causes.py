@@ -58,7 +58,7 @@ def cause_of(chosen, function, arithmetic="float32", examples=20):
     given = in_float32 if arithmetic == "float32" else lambda f: f
     operations = {name: given(function if name == chosen.operation else f) for name, f in REFERENCE.items()}
     offered = {name: operations[name] for name in (chosen.operation, *chosen.needs)}
-    blind = Implementation("blind", offered, arithmetic=arithmetic)
+    blind = Implementation("blind", offered, arithmetic=arithmetic, supports=())
     outcomes = examine(list(dict.fromkeys([chosen, AGREEMENT[chosen.operation]])), blind, examples, 0)
     found = diagnosis.causes_of(blind, [o.violation for o in outcomes if o.violation], shrinks=False)
     return found[0] if found else None
@@ -442,5 +442,5 @@ def test_of_two_mistakes_the_rarer_one_is_named_too(operations, expected):
     """It reproduces few of all wrong calls, but all that the other one does not; and what gets no
     other call wrong comes first.
     """
-    found = causes(Implementation("twice wrong", operations))
+    found = causes(Implementation("twice wrong", operations, supports=()))
     assert {cause.likely and cause.likely.id for cause in found} == expected

@@ -163,7 +163,7 @@ def _written(folder: Path, text: str, c: str = "") -> None:
         pytest.param(
             _TORCH,
             "",
-            ["attention: NumPy arrays (AttributeError", "log-sum-exp", "attention_vjp: causal, window"],
+            ["with NumPy arrays (AttributeError", "log-sum-exp", "attention_vjp: causal, window"],
             marks=pytest.mark.thorough,
             id="torch",
         ),

@@ -128,7 +128,7 @@ def test_a_planted_kernel_is_seen_by_its_law(planted):
     with np.errstate(all="ignore"):
         (found,) = examine(
             find(f"{law}[{operation}]"),
-            Implementation(planted, {operation: function}, **promises),
+            Implementation(planted, {operation: function}, **{"supports": (), "refuses": (ValueError,), **promises}),
             60,
             1,
             supervision=Supervision(ends=lambda law: True),

@@ -44,7 +44,7 @@ def without_numbers(text):
 
 
 def test_every_make_target_that_the_readme_names_exists():
-    named = set(re.findall(r"`?make ([a-z-]+)", README.read_text("utf-8")))
+    named = set(re.findall(r"(?<!to )`?make ([a-z-]+)", README.read_text("utf-8")))
     assert named >= {"verify", "test"}
     assert make_refuses(named) == ""
 

@@ -50,7 +50,7 @@ def causes_of(
     called on it. If attnspec itself fails in the search, each operation gets one cause, with a note of the
     failure.
     """
-    if violations:
+    if shrinks and any(violation.calls for violation in violations):  # otherwise no call is made
         implementation = looked_at(implementation, violations[0].operation, observe).implementation
     laws = [find(violation.law_id)[0] for violation in violations]
     groups: Sequence[tuple[tuple[int, ...], tuple[Diagnosis, ...]]]

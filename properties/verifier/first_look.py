@@ -18,7 +18,8 @@ from properties.contract.support import OutsideError
 from properties.contract.tried_calls import NotTaken
 from properties.inspection.form_search import NoFormError, form_of
 from properties.inspection.forms import Form
-from properties.strategies.plain_calls import plain_call
+from properties.strategies.cases import Cases, UnsupportedError
+from properties.strategies.domains import DOMAINS
 
 __all__ = ["Look", "looked_at", "narrowed"]
 
@@ -39,14 +40,19 @@ def looked_at(implementation: Implementation, name: str, observe: Observer | Non
     """Return the implementation with the arrays, the number type and the results that its function
     for an operation shows.
 
-    One plain call decides: if it returns what the contract says, nothing changes. Otherwise at most
-    30 further calls are made. An `Implementation` that declares `supports` is returned unchanged.
+    The simplest everyday call decides: if it returns what the contract says, nothing changes.
+    Otherwise at most 30 further calls are made. An `Implementation` that declares `supports` is
+    returned unchanged.
     """
     operation = OPERATIONS[name]
     if implementation.support.declared or implementation.unavailable or operation.is_played:
         return Look(implementation)
-    arguments = plain_call(operation, implementation, {})
-    if arguments is None or not (error := _error_of(implementation, name, arguments, observe)):
+    try:
+        arguments = Cases(operation, DOMAINS[name]["everyday"], implementation).draw(0)
+    except UnsupportedError:
+        return Look(implementation)
+    error = _error_of(implementation, name, arguments, observe)
+    if not error:
         return Look(implementation)
     form = _form_of(implementation.operations[name], name, observe)
     if form is None:
@@ -56,7 +62,7 @@ def looked_at(implementation: Implementation, name: str, observe: Observer | Non
     found: list[NotTaken] = []
     if "arrays" in implementation.undeclared and form.arrays != "numpy":
         changes["arrays"] = made.arrays
-        found.append(NotTaken(name, "NumPy arrays", error, 1))
+        found.append(NotTaken(name, "the first call, with NumPy arrays", error, 1))
     if "arithmetic" in implementation.undeclared and form.dtype != "float64":
         changes["arithmetic"] = made.arithmetic
         reasons = {refusal.what: refusal.error.rstrip(".") for refusal in form.refusals}
