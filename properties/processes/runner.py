@@ -72,11 +72,11 @@ class Runner:
         try:
             for _ in range(min(self.jobs, _FIRST_CHILDREN)):
                 self._start()
-            while not (ready := self._ready(self._children)):
+            while not self._idle:
+                for child in self._ready(self._children):
+                    self._admit(child)
                 for child in self._children:
                     child.kill_if_over_limit()
-            self._welcome(ready[0])
-            self._idle.append(ready[0])
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -171,8 +171,7 @@ class Runner:
         """
         task = child.task
         if task is None:
-            self._welcome(child)
-            self._idle.append(child)
+            self._admit(child)
             return
         assert not isinstance(task, Replay)  # its child is removed as soon as it has answered
         try:
@@ -373,6 +372,19 @@ class Runner:
         self._number_started += 1
         self._children.append(child)
         return child
+
+    def _admit(self, child: Child) -> None:
+        """Mark a new child as idle. A child that a signal from outside has ended during its import, as
+        Linux does when memory is short, is removed instead, unless it is the only one.
+        """
+        try:
+            self._welcome(child)
+        except AdapterError:
+            if len(self._children) == 1 or not child.ended_from_outside:
+                raise
+            self._remove(child)
+        else:
+            self._idle.append(child)
 
     def _welcome(self, child: Child) -> None:
         """Read a new child's first answer, the list of implementations. Raises AdapterError if the

@@ -244,6 +244,18 @@ def test_the_command_counts_what_was_checked_before_ctrl_c(folder):
     assert json.loads((folder / "report.json").read_text())["counts"]["stopped early"] > 0
 
 
+@pytest.mark.parametrize("survivors", [1, 0])
+def test_a_spare_process_that_is_killed_during_its_import_does_not_end_the_run(folder, survivors, capsys):
+    """As Linux kills processes when memory is short; one process that imports is enough."""
+    first = "open('first', 'x').close()" if survivors else "raise FileExistsError"
+    killed = f"try:\n    {first}\nexcept FileExistsError:\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    (folder / "kernels.py").write_text(f"import os, signal\n{killed}{RIGHT}")
+    status = main(["verify", "kernels.py", *QUICKLY_ONE_LAW[:-1], "2"])
+    assert status == (0 if survivors else 2)
+    sentence = "attnspec: kernels.py could not be imported: it killed the process: SIGKILL.\n"
+    assert (sentence in capsys.readouterr().err) == (not survivors)
+
+
 def test_editors_get_a_line_for_each_cause_and_the_verdict(folder, capsys):
     (folder / "kernels.py").write_text(WRONG)
     assert main(["verify", "kernels.py", *QUICKLY_ONE_LAW, "--format", "short"]) == 1

@@ -297,17 +297,20 @@ def _print_undrawn(console: Console, outcomes: Sequence[Outcome], everything: bo
     """Print in a line which input families were not drawn because the implementation does not take
     them. With `everything`, there is a line for each reason.
     """
-    families: dict[tuple[str, str], dict[str, None]] = {}
+    reasons: dict[str, dict[str, dict[str, None]]] = {}
     for outcome in outcomes:
         for family, _, reason in (each.partition(": ") for each in outcome.undrawn):
-            key = outcome.implementation, reason if everything else ""
-            families.setdefault(key, {})[family] = None
-    for (name, reason), left_out in families.items():
-        listed = f"{', '.join(left_out)}{f': {reason}' if reason else ''}"
-        line = Text.assemble(("· not tested  ", "dim"), (name, "bold"), f"  {listed}")
-        if not everything and len(line) > (room := console.width - len(hint := " … -v says why")):
-            line = line[:room].append(hint)
-        console.print(line, highlight=False)
+            reasons.setdefault(outcome.implementation, {}).setdefault(reason, {})[family] = None
+    for name, families in reasons.items():
+        if everything or len(families) == 1:
+            lines = [f"{', '.join(left_out)}: {reason}" for reason, left_out in families.items()]
+        else:
+            lines = [", ".join(dict.fromkeys(family for left_out in families.values() for family in left_out))]
+        for each in lines:
+            line = Text.assemble(("· not tested  ", "dim"), (name, "bold"), f"  {each}")
+            if not everything and len(line) > (room := console.width - len(hint := " … -v says why")):
+                line = line[:room].append(hint)
+            console.print(line, highlight=False)
 
 
 def _print_causes(console: Console, causes: Sequence[Cause]) -> None:
