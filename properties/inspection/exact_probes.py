@@ -149,7 +149,7 @@ def _pairs(rng: np.random.Generator, number: int, n_k: int) -> NDArray[np.intp]:
 def _exponents(rng: np.random.Generator, number: int, a: Arithmetic) -> Array:
     """Return −log₂ of the number below w for each pair; 0 for means, which are every other pair."""
     deepest = -np.log2((a.weights or a.output).smallest_normal) - 1
-    drawn = np.floor(rng.uniform(min(2 * deepest / 3, 80.0) if deepest > 20 else deepest, min(deepest, 119.0), number))
+    drawn = np.floor(rng.uniform(min(deepest, 70.0), min(deepest, 100.0), number))
     return np.where(np.arange(number) % 2, drawn, 0.0)
 
 
@@ -168,7 +168,7 @@ def _values(rng: np.random.Generator, exponents: Array, a: Arithmetic, margins: 
     second = 1 + 2 * delta * rng.choice([-1.0, 1.0], shape)
     unit = np.exp2(rng.integers(-2, 3, shape) + np.log2(u)) * rng.choice([-1.0, 1.0], shape)
     is_weight = (exponents > 0)[:, None]
-    power = np.sign(unit) * np.exp2(np.floor(exponents / 2))[:, None]
+    power = np.sign(unit) * np.exp2(exponents)[:, None]
     return np.stack([np.where(is_weight, 0.0, 2 * whole * unit), np.where(is_weight, power, second * unit)], 1)
 
 

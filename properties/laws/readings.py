@@ -150,9 +150,7 @@ def stored_results_are_the_only_possible_ones(subject: Subject, *arguments: Any)
     weights or of the scale changes the output, although it is smaller than a unit of 16 bits.
     """
     probe, shape = _measuring(subject, arguments)
-    sizes = shape.sizes
-    lengths, widths = (sizes["n_q"], sizes["n_k"]), (sizes["head_dim"], sizes["value_dim"])
-    pairs = pair_probe(lengths, widths, subject.arithmetic, probe.scale(shape))
+    pairs = pair_probe(*_lengths_and_widths(shape), subject.arithmetic, probe.scale(shape))
     if pairs is None:
         return False
     out = _of_exact_inputs(probe, shape, pairs, "q", "k", "v")["out"]
@@ -176,9 +174,7 @@ def stored_gradients_of_values_are_the_only_possible_ones(subject: Subject, *arg
     It is the mean of two cotangents, next to a rounding boundary.
     """
     probe, shape = _measuring(subject, arguments)
-    sizes = shape.sizes
-    lengths, widths = (sizes["n_q"], sizes["n_k"]), (sizes["head_dim"], sizes["value_dim"])
-    rows = gradient_probe(lengths, widths, subject.arithmetic, probe.scale(shape))
+    rows = gradient_probe(*_lengths_and_widths(shape), subject.arithmetic, probe.scale(shape))
     if rows is None or _shares_keys(shape):
         return False
     dv = _of_exact_inputs(probe, shape, rows, "q", "k", "v", "grad_out")["dv"]
@@ -289,6 +285,12 @@ _NAMES = {"seq_len": "row", "n_q": "query", "n_k": "key", "embed_dim": "column",
     "channels": "column",
 }
 """The names of axes in sentences."""
+
+
+def _lengths_and_widths(shape: Shape) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The numbers of queries and keys, and the widths of keys and values."""
+    sizes = shape.sizes
+    return (sizes["n_q"], sizes["n_k"]), (sizes["head_dim"], sizes["value_dim"])
 
 
 def _shares_keys(shape: Shape) -> bool:

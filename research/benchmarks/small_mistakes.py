@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 import oracles
-from oracles.matched_filters import matched_filters
 from properties.contract.caller import LIKELY
 from properties.inspection.exact_probes import pair_probe
 from research.benchmarks.kernels import ARITHMETIC, BACKENDS, DTYPES, Array, Problem, draw, kernel, to_numpy, to_torch
+from research.benchmarks.matched_filters import matched_filters
 
 __all__ = ["MISTAKES", "main"]
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from oracles.formats import preset
-from oracles.matched_filters import matched_filters
 from oracles.tests.simulated.attention import Kernel
 from oracles.tests.simulated.forms import any_form
 from oracles.tests.simulated.rounding import rounding
+from research.benchmarks.matched_filters import matched_filters
 
 N_Q, N_K, D = 64, 256, 32
 
