@@ -35,7 +35,8 @@ class Call:
     outputs in float64 or the error.
 
     A layout such as "transposed" holds for all arrays. A layout such as "transposed k" holds for k
-    alone, and the other arrays are contiguous.
+    alone, and the other arrays are contiguous. In the layout "aliased", equal arrays are one
+    object. In the layout "packed", arrays of one shape share a buffer.
     """
 
     operation: str
