@@ -65,8 +65,7 @@ def test_points_that_are_not_taken_are_left_out_and_named():
     outcome = found["each query reads what it should"]
     assert outcome.status == "held"
     assert outcome.undrawn == (
-        "operating points: mine does not take: "
-        "1 query, 1040 keys; 8 queries, 1040 keys; 1 query, 2048 keys.",
+        "operating points: mine does not take: 1 query, 1040 keys; 8 queries, 1040 keys; 1 query, 2048 keys.",
     )
 
 
