@@ -10,7 +10,8 @@ maximum and x_j = s_j − m. A key with x_j ≤ −`DEAD` has no effect on any c
 exp(−`DEAD`) rounds to 0 in every format whose smallest number is at least 2⁻¹⁴⁹, and so does a
 factor exp(m_old − m_new) that rescales the sums of such keys. With more than two other keys the set
 is all numbers: this module says nothing about the row. Nor does it where the sum of all |v| may
-overflow, because a kernel may add up keys that do not count before it reads one that does.
+overflow, because a kernel may add up keys that do not count before it reads one that does; nor of
+an arithmetic with stored differences or parts, or with narrow accumulators.
 
 **Weights.** A kernel computes exp(x_j) with a relative error of at most ε_j:
 
@@ -65,7 +66,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles.ball import Array, gamma
-from oracles.error_analysis.computation import rescalings, roundoff, slack
+from oracles.error_analysis.computation import rescaling_exp, rescalings, roundoff, slack
 from oracles.formats import Arithmetic, Format
 
 __all__ = ["DEAD", "Possible", "nearest", "possible_outputs", "possible_value_gradients"]
@@ -146,7 +147,7 @@ def _weights_of_gradients(pairs: "_Pairs", q: Array, k: Array, a: Arithmetic, sc
     lse = np.abs(np.where(np.isfinite(lse), lse, 0.0)).max(-1, keepdims=True)
     of_sum = pairs.weights.max(-1, keepdims=True) + pairs.later.max(-1, keepdims=True)
     argument = _argument(a, s, lse) + a.log * (1 + lse) + 2 * roundoff(a.saved_lse) * lse + of_sum
-    error = pairs.weights + np.expm1(argument + _finish(a, len(k)) + pairs.weights) + _relative(a)
+    error = pairs.weights + np.expm1(argument + _finish(a, len(k)) + pairs.weights) + a.exp.relative
     low, high = np.maximum(1 - error, 0.0), 1 + error
     for stored in (a.weights, a.saved_weights):
         if stored is not None:
@@ -175,7 +176,7 @@ class _Pairs(NamedTuple):
     weights   ε of (1)
     later     ρ of (3)
     finish    (row, 1) κ of (3)
-    known     (row,) whether no more than two keys count
+    known     (row,) whether no more than two keys count, and the arithmetic is covered
     exact     (row,) whether all weights are exact, as in (4)
     """
 
@@ -203,13 +204,13 @@ class _Pairs(NamedTuple):
         total = e.sum(-1, keepdims=True)
         zero = (s == 0) & (m == 0) & (delta == 0)
         argument = _argument(a, s, m) + delta + np.where(s == m, delta, 0.0).max(-1, keepdims=True)
-        weights = np.where(zero, _at_zero(a), np.expm1(argument) + _relative(a))
+        weights = np.where(zero, a.exp.at_zero, np.expm1(argument) + a.exp.relative)
         later = np.expm1(argument) + _of_rescaling(a, len(k)) + a.log * (1 + np.abs(m))
-        exact = (zero | ~of_pair).all(-1) & (_at_zero(a) == _rescaling_at_zero(a) == 0)
+        exact = (zero | ~of_pair).all(-1) & (a.exp.at_zero == rescaling_exp(a).at_zero == 0)
         weights, later = (np.where(exact[:, None] | ~of_pair, 0.0, bound) for bound in (weights, later))
         finish = np.full((len(q), 1), _finish(a, len(k)))
         factors = _factors(e, x, weights, finish, a)
-        return _Pairs(keys, e / total, factors, weights, later, finish, number <= 2, exact)
+        return _Pairs(keys, e / total, factors, weights, later, finish, (number <= 2) & _is_covered(a), exact)
 
 
 def _scores(q: Array, k: Array, a: Arithmetic, scale: float) -> tuple[Array, Array]:
@@ -223,35 +224,24 @@ def _scores(q: Array, k: Array, a: Arithmetic, scale: float) -> tuple[Array, Arr
 
 def _argument(a: Arithmetic, s: Array, m: Array) -> Array:
     """Return the error of the argument of an exponential, and its slope."""
-    return np.asarray((6 * a.elementwise.unit_roundoff + a.exp.per_unit) * (np.abs(s) + np.abs(m)))
+    return np.asarray(_slope(a) * (np.abs(s) + np.abs(m)))
 
 
-def _at_zero(a: Arithmetic) -> float:
-    """Return the error of exp(0)."""
-    return float(getattr(a.exp, "at_zero", _FAST_AT_ZERO))
-
-
-def _relative(a: Arithmetic) -> float:
-    """Return the relative error of an exponential."""
-    return max(a.exp.relative, 0.0 if hasattr(a.exp, "at_zero") else _FAST)
-
-
-_FAST, _FAST_AT_ZERO = 2.0**-13, 2.0**-14
-"""The accuracy of fast 16-bit exponentials, for arithmetics that cannot state it: PyTorch's on CPUs
-is off by 1.13e-4, and by 5.34e-5 at 0.
-"""
+def _slope(a: Arithmetic) -> float:
+    """Return the relative error of an exponential for each unit of its argument."""
+    return 6 * a.elementwise.unit_roundoff + max(a.exp.per_unit, rescaling_exp(a).per_unit)
 
 
 def _of_rescaling(a: Arithmetic, n_k: int) -> float:
     """Return the relative error of the exponentials that rescale a part of a sum."""
-    each = _rescaling_at_zero(a)
-    relative = (getattr(a, "rescale_exp", None) or a.exp).relative
-    return float(relative + (each + a.elementwise.unit_roundoff if each else 0.0) * (rescalings(a, n_k) + 1))
+    each = rescaling_exp(a).at_zero
+    every = (each + a.elementwise.unit_roundoff if each else 0.0) * (rescalings(a, n_k) + 1)
+    return rescaling_exp(a).relative + every
 
 
-def _rescaling_at_zero(a: Arithmetic) -> float:
-    """Return the error of exp(0) where it rescales."""
-    return float(getattr(getattr(a, "rescale_exp", None) or a.exp, "at_zero", 0.0))
+def _is_covered(a: Arithmetic) -> bool:
+    """Return whether this module knows all that the arithmetic stores."""
+    return a.stored_differences is a.stored_parts is a.accumulate_scores is a.accumulate_values is None
 
 
 def _finish(a: Arithmetic, n_k: int) -> float:

@@ -18,9 +18,12 @@ Array = NDArray[np.float64]
 BACKENDS = {"math": SDPBackend.MATH, "flash": SDPBackend.FLASH_ATTENTION}
 DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 ARITHMETIC = {(dtype, backend): dtype for dtype in DTYPES for backend in BACKENDS} | {
-    (dtype, "flash"): f"{dtype}-stored-gradients" for dtype in ("bfloat16", "float16")
+    ("bfloat16", "flash"): "bfloat16-stored-gradients-fast-exponential-flushing",
+    ("float16", "flash"): "float16-stored-gradients-fast-exponential",
 }
-"""The preset that a kernel is held to: the 16-bit flash backward keeps its partial gradients in 16 bits."""
+"""The preset that a kernel is held to: the 16-bit flash kernels keep partial gradients in 16 bits, and have a fast
+exponential.
+"""
 RESULTS = ("out", "dq", "dk", "dv")
 
 
