@@ -185,7 +185,7 @@ class Trial:
         """Return the outcome of a law that fails, with the calls that the search for the cause
         needs.
         """
-        calls = {kind: tuple(getattr(evidence, kind)) for kind in ("right", "wrong", "refused", "seen")}
+        calls: dict[str, Any] = {kind: tuple(getattr(evidence, kind)) for kind in ("right", "wrong", "refused", "seen")}
         seen = replace(violation, **calls)
         if not self.declared:
             tried = evidence.seen if self.law.agreement else ()
