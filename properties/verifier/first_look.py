@@ -93,16 +93,9 @@ def _error_of(implementation: Implementation, name: str, arguments: tuple[Any, .
     return ""
 
 
-_FORMS: dict[tuple[int, str], tuple[Callable[..., Any], Form | None]] = {}
-"""The forms that were found, by the identity of a function, which is kept, and by the operation."""
-
-
 def _form_of(function: Callable[..., Any], name: str, observe: Observer | None) -> Form | None:
-    """Return how a function can be called; None if no call works. It is looked for once."""
-    key = id(function), name
-    if key not in _FORMS:
-        try:
-            _FORMS[key] = function, form_of(function, name, calls=_MOST_CALLS, observe=observe)
-        except NoFormError:
-            _FORMS[key] = function, None
-    return _FORMS[key][1]
+    """Return how a function can be called; None if no call works."""
+    try:
+        return form_of(function, name, calls=_MOST_CALLS, observe=observe)
+    except NoFormError:
+        return None
