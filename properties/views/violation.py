@@ -93,8 +93,18 @@ def _main_sentences(cause: Cause) -> Iterator[str]:
     elif not cause.searched:
         yield "attnspec did not search for a cause."
     elif not example.on_earlier_calls:
-        yield "No known bug and no other convention reproduces these results."
+        yield _unexplained(example)
     yield from (f"Measured: {sentence}" for sentence in example.measured[:1])
+
+
+def _unexplained(violation: Violation) -> str:
+    """Say that no cause was found. Known bugs are not compared with results that are within their
+    limits.
+    """
+    if violation.excess <= 1:
+        return "The results are within their error limits, so known bugs were not compared with them."
+    results = "all of these results" if violation.diagnosis else "these results"
+    return f"No known bug and no other convention reproduces {results}."
 
 
 def _lines_of(prints: Callable[[Console], None], width: int) -> list[str]:
@@ -181,8 +191,7 @@ def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> 
         for line in filter(None, (first.mechanism, first.repair, reported, share)):
             print_indented(console, line)
     elif searched:
-        results = "all of these results" if violation.diagnosis else "these results"
-        print_indented(console, f"No known bug and no other convention reproduces {results}.")
+        print_indented(console, _unexplained(violation))
     else:
         print_indented(console, "attnspec did not search for a cause.")
     for sentence in violation.measured:
