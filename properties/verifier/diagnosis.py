@@ -141,7 +141,7 @@ def _grouped(implementation: Implementation, laws: Sequence[Law], violations: Se
     groups = list[_Group]()
     for is_large in (False, True):
         places = [place for place, violation in enumerate(violations) if violation.is_large == is_large]
-        found = _explained(implementation, [(laws[place], violations[place]) for place in places])
+        found = _explained(implementation, [(laws[place], violations[place]) for place in places]) if places else []
         groups += [(tuple(places[member] for member in members), diagnosis) for members, diagnosis in found]
     return groups
 
