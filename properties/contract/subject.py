@@ -216,9 +216,7 @@ class Subject(Caller):
 def _is_same(call: Call, other: Call) -> bool:
     """Return whether two calls have the same operation, layout and arguments."""
     return (call.operation, call.layout) == (other.operation, other.layout) and all(
-        np.array_equal(x, y, equal_nan=True)
-        if isinstance(x, np.ndarray) and isinstance(y, np.ndarray)
-        else x is y or x == y
+        np.array_equal(x, y, equal_nan=True) if isinstance(x, np.ndarray) else not isinstance(y, np.ndarray) and x == y
         for x, y in zip(call.arguments, other.arguments, strict=True)
     )
 

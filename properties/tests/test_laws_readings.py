@@ -139,7 +139,7 @@ def test_a_size_of_0_is_read_only_where_it_is_taken():
     implementation = Implementation("mine", {"rope": REFERENCE["rope"]}, supports="positive sizes")
     cases = Cases(OPERATIONS["rope"], DOMAINS["rope"]["operating points"], implementation)
     assert all(arguments[0].size for arguments in cases.fixed)
-    assert cases.left_out.endswith("no channels, no rows.")
+    assert cases.left_out.endswith("no channels; no rows.")
 
 
 def test_small_errors_are_told_by_their_size_and_their_signs():

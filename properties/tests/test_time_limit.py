@@ -23,7 +23,7 @@ from properties.verifier.examination import Supervision
 from properties.verifier.verify import examine, verify
 
 ROPE = [law for law in LAWS if law.operation == "rope"]
-RIGHT = properties.Implementation("right", {"rope": REFERENCE["rope"]})
+RIGHT = properties.Implementation("right", {"rope": REFERENCE["rope"]}, supports=())
 
 
 def clock(module, monkeypatch, readings):

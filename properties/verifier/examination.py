@@ -503,7 +503,7 @@ class Examination:
         }
         for place, law in enumerate(self.laws):
             settled = self.settled.get(law.id) or self.trials[law.id].outcome(self.evidence)
-            if fails and settled.violation is not None and self._follows(settled.violation):
+            if fails and settled.violation is not None and not law.measures and self._follows(settled.violation):
                 settled = replace(settled, status="not applicable", violation=None, reason=_REPAIR_FIRST)
             yield replace(settled, **of_first) if not place else settled
 
