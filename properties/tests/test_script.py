@@ -40,7 +40,7 @@ q = {"scaled_dot_product_attention": ignores_the_mask}
 twice = Implementation("twice", {"scaled_dot_product_attention": scales_twice})
 drops = {"scaled_dot_product_attention": drops_the_last_of_many_keys}
 GROUPS = {"a": [twice], "b": [drops, Implementation("of it's own", q)]}
-rounded = {"scaled_dot_product_attention": rounds}
+rounded = Implementation("rounded", {"scaled_dot_product_attention": rounds}, supports=())
 """
 AGREEMENT = "attention is within its error limit"
 
