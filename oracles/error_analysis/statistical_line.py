@@ -552,7 +552,7 @@ def _cluster(ordered: Array, nearness: float) -> float:
     """Return the mean number of neighbours within nearness/2, less an eighth of those within
     4·nearness, in units of the number that a cluster has: 1 for a smooth density.
     """
-    if (np.diff(ordered) <= nearness / 2).sum() < ordered.size / 16:
+    if not ordered.size or (np.diff(ordered) <= nearness / 2).sum() < ordered.size / 16:
         return 1.0
     inside, around = (
         np.searchsorted(ordered, ordered + reach, "right") - np.searchsorted(ordered, ordered - reach)
