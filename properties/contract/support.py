@@ -222,7 +222,7 @@ class Support:
         takes.
         """
         window = given.get("window")
-        is_open = window is None or window[1] is None
+        is_open = not isinstance(window, tuple) or window[1] is None  # that of caches is a length
         return (is_open or "left windows" not in self.options) and (
             given.get("causal", True) is True or "causal only" not in self.options
         )

@@ -420,3 +420,9 @@ def test_the_written_adapter_of_a_function_that_is_always_causal_passes(tmp_path
     assert "# A call without options is causal" in (tmp_path / "adapter.py").read_text()
     verified = _attnspec(tmp_path, "verify", "adapter.py", "--quick")
     assert verified.returncode == 0, verified.stdout
+
+
+def test_declared_caches_are_read() -> None:
+    """Programs on them have windows, which are lengths."""
+    portrait = portrait_of(Implementation("caches", {"decode": REFERENCE["decode"]}))
+    assert (portrait.anomalies, portrait.calls > 0) == ((), True)
