@@ -106,11 +106,11 @@ def _declared(form: Form) -> Form:
 
 
 def asked(given_as: str, offered: str) -> str:
-    """Return the sentences of the question about a function that is always causal: what the results
-    show, and what they mean if calls that are not causal are meant.
+    """Return the sentences of the question about a function that is always causal. It is named after
+    one operation, and offered as the same or another one.
     """
     declared = 'declares "causal only"' if given_as == offered else f"offers the function as {offered}"
     return (
-        f"A call without options is causal: each query reads only the keys up to its own position. The adapter "
-        f"{declared}. If {given_as} without options is meant, where each query reads all keys, the kernel is wrong."
+        "A call without options is causal: each query reads only the keys up to its own position. "
+        f"The adapter {declared}. If each query should read all keys, the kernel is wrong."
     )
