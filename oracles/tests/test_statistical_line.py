@@ -344,3 +344,8 @@ def test_a_loop_over_nearly_equal_terms_is_within_the_line(spread, monkeypatch):
     assert excess() <= 1
     monkeypatch.setattr(statistical_line, "_multiplicity", lambda s, _: np.ones((len(s), 1)))
     assert excess() > 1
+
+
+def test_a_column_of_zeros_has_no_equal_terms():
+    """The logarithms of its terms are all −∞."""
+    assert statistical_line._equal_terms(np.ones((2, 3)), np.zeros((3, 1)), 0.1) == 1

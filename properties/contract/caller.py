@@ -153,9 +153,10 @@ class Caller:
         """
         called, implementation = OPERATIONS[operation], self.implementation
         arguments = tuple(argument.handed_on if isinstance(argument, Result) else argument for argument in arguments)
-        if implementation.restricted and not implementation.takes(called, arguments):
+        is_restricted = implementation.restricted or implementation.support.options
+        if is_restricted and not implementation.takes(called, arguments):
             raise OutsideError(
-                f"The law calls {operation} with sizes or a position that the implementation does not support."
+                f"The law calls {operation} with sizes, a position or options that the implementation does not support."
             )
         arguments = implementation.support.promised(called, arguments)
         try:

@@ -53,7 +53,7 @@ def bits(probe: Probe, shape: Shape) -> Bits:
     """Measure what changes the bits of attention, without masks and options other than the scale.
     Raises as `Probe.results`.
     """
-    plain = shape.only("scale")
+    plain = probe.plain(shape, "scale")
     larger = plain.changed(
         probe.operation, None, **{name: max(size, plain.sizes[name]) for name, size in _FEWEST.items()}
     )
@@ -127,6 +127,8 @@ def _padded(probe: Probe, shape: Shape, problems: Sequence[_Problem]) -> Array:
     """The output with masked keys behind the others."""
     if "mask" not in probe.operation.parameters:
         raise OutsideError("The operation has no mask.")
+    if _is_causal(probe, shape) and probe.caller.conventions.causal == "bottom_right":
+        raise OutsideError("The last key would be another one.")
     n_k = shape.sizes["n_k"]
     longer = shape.changed(probe.operation, n_k=n_k + _PADDING)
     padding = {name: (0, _PADDING) if name in "kv" else (0, 0) for name in "qkv"}
@@ -139,10 +141,15 @@ def _padded(probe: Probe, shape: Shape, problems: Sequence[_Problem]) -> Array:
     return _out(probe, longer, padded, mask=mask)
 
 
+def _is_causal(probe: Probe, shape: Shape) -> bool:
+    """Whether the calls of a shape are causal."""
+    return probe.operation.name == "causal_attention" or "causal" in shape.arguments
+
+
 def _chunked(probe: Probe, shape: Shape, problems: Sequence[_Problem]) -> Array:
     """The outputs of the first and of the second half of the queries."""
     n_q = shape.sizes["n_q"]
-    if n_q < 2 or probe.operation.name == "causal_attention":  # its queries count from the first one
+    if n_q < 2 or _is_causal(probe, shape):  # its queries count from the first one
         raise OutsideError("The queries cannot be split.")
     outs = []
     for rows in (range(n_q // 2), range(n_q // 2, n_q)):

@@ -88,7 +88,7 @@ def curve(probe: Probe, shape: Shape) -> Curve:
     largest = np.log2(probe.caller.largest_harmless)
     powers = 2.0 ** np.array([exponent for exponent in _EXPONENTS if exponent <= largest])
     numbers = np.concatenate([-powers[::-1], [0.0], powers])
-    plain = shape.only("scale", "softcap")
+    plain = probe.plain(shape, "scale", "softcap")
     square = plain.changed(operation, n_q=len(numbers), n_k=len(numbers))
     plain = square if probe.takes(square) else plain
     if plain.sizes["n_k"] < 2:

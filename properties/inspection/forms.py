@@ -135,7 +135,7 @@ class Form:
             self.axes == HEADS_FIRST
             and self.positional == required(self._operation)
             and self.results in (results_of(self._operation)[0], ("found",))
-            and not (self.switches or self._renamed or self.fills_mask or self.adjusted)
+            and not (self.switches or self._renamed or self.fills_mask or self.adjusted or self._drops_causal)
         )
 
     @property
@@ -180,7 +180,8 @@ class Form:
 
     def code(self, kernel: str = "kernel") -> str:
         """Return the wrapper as code: a function with the operation's name that calls `kernel`."""
-        parameters = [*required(self._operation), *(["**options"] if self._option_names else [])]
+        always = ["causal=True"] if self._drops_causal else []
+        parameters = [*required(self._operation), *always, *(["**options"] if self._option_names else [])]
         lines = [
             f"def {self.operation}({', '.join(parameters)}):",
             *self._mask_lines(),
@@ -195,6 +196,11 @@ class Form:
     @property
     def _operation(self) -> Operation:
         return OPERATIONS[self.operation]
+
+    @property
+    def _drops_causal(self) -> bool:
+        """Whether every call has causal=True, and the function has no such parameter."""
+        return "causal only" in self.words and "causal" not in self.keywords
 
     @property
     def _option_names(self) -> dict[str, str]:

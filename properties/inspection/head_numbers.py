@@ -24,7 +24,7 @@ def sentences_of_head_numbers(probe: Probe, shape: Shape) -> tuple[str, ...]:
     heads, key_heads = (shape.sizes.get(name, 1) for name in ("num_heads", "kv_heads"))
     if not heads % key_heads:
         return ()
-    plain = shape.only()
+    plain = probe.plain(shape)
     out = probe.returned(plain, v=plain.zeros(probe.operation, "v") + 1.0)["out"]
     said = f"{heads} heads are not refused, but their number should be a multiple of the {key_heads} key heads."
     wrong = np.abs(np.moveaxis(out, -3, 0).reshape(heads, -1) - 1).max(1) > _NEAR

@@ -93,7 +93,7 @@ def micrometer(probe: Probe, shape: Shape) -> Micrometer:
     """Measure the accuracy of exponentials and sums, without masks and options other than the scale.
     Raises as `Probe.results`.
     """
-    plain = shape.only("scale")
+    plain = probe.plain(shape, "scale")
     pair = _first(probe, plain, {"n_k": 2, "value_dim": _COLUMNS}, {"n_k": 2}, {"value_dim": _COLUMNS})
     if pair.sizes["n_k"] < 2 or not _unit(probe, pair):
         raise OutsideError("The implementation takes only one key, or a scale of 0.")
@@ -108,7 +108,7 @@ def sums_of_equal_scores(probe: Probe, shape: Shape) -> tuple[Sum, ...]:
     """Measure the sums of (2) and (3), of each length that is taken, at each level. Raises as
     `Probe.results`.
     """
-    plain = shape.only("scale")
+    plain = probe.plain(shape, "scale")
     if not _unit(probe, plain):
         raise OutsideError("The implementation has a scale of 0.")
     lengths = [plain.changed(probe.operation, n_k=length) for length in _LENGTHS]

@@ -60,6 +60,11 @@ class Probe:
         self.records.append((shape, record))
         return record
 
+    def plain(self, shape: Shape, *options: str) -> Shape:
+        """The shape without options, except for these and those that every call has."""
+        always = ("causal",) if "causal only" in self.caller.implementation.support.options else ()
+        return shape.only(*options, *always)
+
     def takes(self, shape: Shape) -> bool:
         """Whether the implementation supports the sizes and the options of a call."""
         return self.caller.takes(*shape.call(self.operation))

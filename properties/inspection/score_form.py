@@ -64,7 +64,7 @@ def score_form(probe: Probe, shape: Shape) -> ScoreForm:
     number = len(queries)
     mask = shape.arguments.get("mask")
     kept = ("scale", "mask") if mask is not None and mask.all() else ("scale",)
-    square = shape.only(*kept).changed(probe.operation, n_q=number, n_k=number)
+    square = probe.plain(shape, *kept).changed(probe.operation, n_q=number, n_k=number)
     wider = square.changed(probe.operation, value_dim=min(number, _WIDE))
     square = wider if probe.takes(wider) else square
     rows = np.arange(int(np.prod(square.rows(probe.operation, "v")))).reshape(-1, number)

@@ -13,7 +13,7 @@ from properties.contract.features import FEATURES, KINDS
 from properties.contract.operations import Operation
 from properties.inspection.forms import required
 
-__all__ = ["NAMES", "Way", "names_of", "undeclared_features", "usual_names", "ways"]
+__all__ = ["NAMES", "Way", "has_parameter", "names_of", "undeclared_features", "usual_names", "ways"]
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "q": ("q", "query", "queries"),
@@ -74,6 +74,12 @@ def undeclared_features(
     ]
     kinds = [kind for kind, (needed, _) in KINDS.items() if needed and "kind" in own and own >= {*needed}]
     return tuple(name for name in (*options, *kinds) if name not in features)
+
+
+def has_parameter(function: Callable[..., Any], parameter: str) -> bool:
+    """Return whether the signature of a function names a parameter, by one of its usual names."""
+    signature = _signature(function)
+    return signature is not None and not signature.parameters.keys().isdisjoint(usual_names(parameter))
 
 
 def usual_names(parameter: str) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ def terms(probe: Probe, shape: Shape, names: Collection[str] = ("bias", "sink", 
     """Measure where some terms go, as far as the implementation takes them. Raises as
     `Probe.results`.
     """
-    plain = shape.only("scale", "softcap")
+    plain = probe.plain(shape, "scale", "softcap")
     wider = plain.changed(probe.operation, value_dim=plain.sizes["n_k"])
     plain = wider if probe.takes(wider) else plain
     found = []

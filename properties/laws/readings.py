@@ -373,6 +373,6 @@ def _like_roundings(readings: Sequence[Reading]) -> str:
     whole = len(shares) == sum(bool(reading.wrong.any()) for reading in readings)
     if not whole or max(shares) >= _NEAR:
         return ""
-    signs = {sign for measured, expected, wrong in readings for sign in np.sign((measured - expected)[wrong])}
+    signs = {sign for measured, expected, wrong in readings for sign in np.sign(measured[wrong] - expected[wrong])}
     kind = "as by roundings" if len(signs) > 1 else "all too large" if 1 in signs else "all too small"
     return f", by up to {max(shares):.2g} of the largest, {kind}"

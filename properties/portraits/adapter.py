@@ -7,7 +7,7 @@ from textwrap import wrap
 from oracles import Conventions
 from oracles.conventions import DEFAULT
 from properties.contract.implementation import USUAL_REFUSALS, Implementation
-from properties.portraits.portrait import OperationPortrait, Portrait
+from properties.portraits.portrait import CAUSAL_ONLY, OperationPortrait, Portrait
 
 __all__ = ["KERNEL", "adapter", "declaration"]
 
@@ -45,7 +45,7 @@ def declaration(portrait: Portrait, kernel: Callable[[str], str] = KERNEL, *, is
     comment at its value.
     """
     wrappers = "".join(
-        f"{each.form.code(kernel(each.operation))}\n\n"
+        f"{each.form.code(kernel(each.own_name))}\n\n"
         for each in portrait.operations
         if each.form and not each.form.is_direct
     )
@@ -74,16 +74,19 @@ def _implementation(
 ) -> str:
     """The code of one `Implementation`."""
     offered = [
-        f'"{each.operation}": {kernel(each.operation) if each.form and each.form.is_direct else each.operation},'
+        f'"{each.operation}": {kernel(each.own_name) if each.form and each.form.is_direct else each.operation},'
         for each in members
     ]
     variable = f"_adapter_{number}" if number else "adapter"
     name = f"{portrait.name}, {number}" if number else portrait.name
     conventions = list(_conventions(portrait, members, is_commented))
+    asked = [question.says for each in members for question in each.questions if question.convention == CAUSAL_ONLY]
+    comments = [f"    # {line}" for says in asked if is_commented for line in wrap(says, _WIDTH - 6)]
     return "\n".join(
         [
             f"{variable} = properties.Implementation(",
             f"    name={_quoted(repr(name))},",
+            *comments,
             *_collection("operations={", offered, "}"),
             *(f"    {field_name}={_quoted(code)}," for field_name, code in declarations.items()),
             *(_collection("conventions=oracles.Conventions(", conventions, ")") if conventions else []),

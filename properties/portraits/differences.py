@@ -25,7 +25,8 @@ from properties.inspection.measurements import AROUND
 from properties.portraits.meanings import meaning
 from properties.portraits.portrait import OperationPortrait, Portrait
 from properties.portraits.readings import POINTS
-from properties.strategies.plain_calls import Options, Sizes, call_in_words, plain_call
+from properties.strategies.operating_points import Point
+from properties.strategies.plain_calls import call_in_words, plain_call
 
 __all__ = ["Difference", "differences"]
 
@@ -115,8 +116,8 @@ def _of_results(
     operation: Operation, first: Implementation, second: Implementation, until: float
 ) -> Iterator[Difference]:
     """The first call whose results differ by more than the sum of their error limits."""
-    for sizes, options in _points(operation):
-        arguments = _common_call(operation, first, second, sizes, options)
+    for point in _points(operation):
+        arguments = _common_call(operation, first, second, point)
         if arguments is None or time.monotonic() >= until:
             continue
         with suppress(OutsideError, UngivenError):
@@ -127,19 +128,19 @@ def _of_results(
                 return
 
 
-def _points(operation: Operation) -> Iterator[tuple[Sizes, Options]]:
+def _points(operation: Operation) -> Iterator[Point]:
     """The calls that are compared: those without options come first."""
     for sizes in ({}, *(sizes for _, sizes in AROUND.get(operation.name, ()) if sizes)):
-        yield sizes, lambda sizes: {}
-    yield from ((sizes, options) for _, sizes, options in POINTS)
+        yield Point("sizes", sizes)
+    yield from POINTS
 
 
 def _common_call(
-    operation: Operation, first: Implementation, second: Implementation, sizes: Sizes, options: Options
+    operation: Operation, first: Implementation, second: Implementation, point: Point
 ) -> tuple[Any, ...] | None:
     """The arguments of a plain call that both kernels take; None if they take no such call."""
     for one, other in ((first, second), (second, first)):
-        arguments = plain_call(operation, one, sizes, options)
+        arguments = plain_call(operation, one, point.sizes, point.options)
         if arguments is not None and other.takes(operation, arguments):
             return arguments
     return None

@@ -24,7 +24,7 @@ def wrong_empty_sizes(implementation: Implementation, operation: Operation, call
     """
     for name in _NAMES:
         arguments = plain_call(operation, implementation, {name: 0})
-        if arguments is None or operation.sizes(arguments).get(name) != 0:
+        if arguments is None or operation.sizes(arguments).get(name) != 0 or not calls.left:
             continue
         caller = Caller(implementation, operation.name, calls.count)
         try:

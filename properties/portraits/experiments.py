@@ -12,7 +12,7 @@ import numpy as np
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
 from properties.inspection.array import Array
-from properties.strategies.plain_calls import Options, Sizes, numbers, plain_call
+from properties.strategies.plain_calls import Fill, Options, Sizes, equal_scores, numbers, plain_call
 
 __all__ = ["EXPERIMENTS", "Experiment"]
 
@@ -28,6 +28,8 @@ class Experiment:
     judged      the result that shows the value; "" for the first result
     operations  the operations for which the experiment is; () for all that have the convention and
                 the options
+    fill        the numbers of the arrays
+    word        the word of `supports` for whose implementations the experiment is; "" for all
     """
 
     convention: str
@@ -35,6 +37,8 @@ class Experiment:
     sizes: Sizes = field(default_factory=dict)
     judged: str = ""
     operations: tuple[str, ...] = ()
+    fill: Fill = numbers
+    word: str = ""
 
     def arguments(self, operation: Operation, implementation: Implementation) -> tuple[Any, ...] | None:
         """Return the arguments of the call; None if the operation or the implementation takes no such call."""
@@ -42,7 +46,9 @@ class Experiment:
             return None
         if self.convention == "dead_gradients" and implementation.resolved_conventions.dead_rows != "uniform":
             return None  # no other value lets gradients flow through fully masked rows
-        return plain_call(operation, implementation, self.sizes, self.options)
+        if self.word and self.word not in implementation.support.options:
+            return None
+        return plain_call(operation, implementation, self.sizes, self.options, self.fill)
 
 
 def _mask(sizes: Sizes) -> Array:
@@ -96,6 +102,7 @@ _SQUARE = {"n_q": 6, "n_k": 6}
 _MORE_QUERIES = {"n_q": 5, "n_k": 3}
 
 EXPERIMENTS: tuple[Experiment, ...] = (
+    Experiment("causal", operations=_OPTIONAL, fill=equal_scores, word="causal only"),
     Experiment("rope_pairing", lambda sizes: {"start_pos": 1}, _WIDE, operations=("rope", "rope_vjp", "rope_tables")),
     Experiment("rope_base", lambda sizes: {"start_pos": 1}, _WIDE, operations=("rope_angles",)),
     Experiment("rope_base", sizes=_WIDE, operations=("inv_freq",)),

@@ -175,6 +175,9 @@ class _Trial:
             yield from () if results is None else rotations(self.operation, self.arguments, results)
         else:
             values = [{self.experiment.convention: value} for value in MEANINGS[self.experiment.convention]]
+            if self.experiment.convention == "mask_polarity" and "causal only" in self.implementation.support.options:
+                others = MEANINGS["causal_with_mask"]  # each call with a mask is causal too
+                values = [{**value, "causal_with_mask": other} for value in values for other in others]
             if self.experiment.convention == "dead_rows" and "dead_gradients" in self.operation.conventions:
                 values.append({"dead_rows": "uniform", "dead_gradients": "flow"})
             yield from values

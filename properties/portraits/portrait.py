@@ -19,7 +19,9 @@ from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.support import read as read_support
 from properties.contract.wanted_shapes import checked, require_concerned
 from properties.inspection.form_search import form_of
+from properties.inspection.form_trials import NoFormError
 from properties.inspection.forms import Form, Refusal, reasons
+from properties.portraits.always_causal import asked, causal_form, is_always_causal
 from properties.portraits.empty_sizes import wrong_empty_sizes
 from properties.portraits.facts import Fact, facts_of_form
 from properties.portraits.inference import Calls, Finding, following, infer
@@ -28,18 +30,25 @@ from properties.portraits.meanings import MEANINGS, meaning
 from properties.portraits.readings import read
 from properties.portraits.wanted_sizes import AtSizes, read_at
 
-__all__ = ["Fact", "OperationPortrait", "Portrait", "Question", "inspect"]
+__all__ = ["CAUSAL_ONLY", "Fact", "OperationPortrait", "Portrait", "Question", "inspect"]
 
 _MOST_QUICK_CALLS = 20
 _CALLS_OF_A_QUICK_FORM = 8
 _KEPT_FOR_INSTRUMENTS = 5  # of quick calls
 
 
+CAUSAL_ONLY = "causal only"
+"""The word of `supports` for functions that are causal in every call; also the subject of a question
+about them.
+"""
+
+
 @dataclass(frozen=True)
 class Question:
     """A value of a convention that is not the default: the kernel may follow it, or have a bug.
 
-    convention, value  the convention, and the value that was measured
+    convention, value  the convention, and the value that was measured. For a function that is causal
+                       in every call, "causal only" and the operation that the adapter offers
     says               the sentences of the question, with both answers
     """
 
@@ -64,6 +73,7 @@ class OperationPortrait:
     measured         facts on the accuracy and the bits of the results
     at_sizes         what the instruments read at the sizes that were asked for
     records          the records of instruments that are worth a map
+    always_causal    the operation that the function is named after, if every call is causal; else ""
     """
 
     operation: str
@@ -77,6 +87,12 @@ class OperationPortrait:
     measured: tuple[Fact, ...] = ()
     at_sizes: tuple[AtSizes, ...] = ()
     records: tuple[Record, ...] = ()
+    always_causal: str = ""
+
+    @property
+    def own_name(self) -> str:
+        """The operation that the function is named after."""
+        return self.always_causal or self.operation
 
     def to_dict(self) -> dict[str, Any]:
         """Return the portrait as data that JSON can hold."""
@@ -116,13 +132,21 @@ class OperationPortrait:
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """One question for each convention whose value is not the default."""
-        return tuple(
+        """One question for each convention whose value is not the default, after the question whether
+        every call should be causal.
+        """
+        causal = (
+            [Question(CAUSAL_ONLY, self.operation, asked(self.always_causal, self.operation))]
+            if self.always_causal
+            else []
+        )
+        values = (
             Question(name, value, _asked(name, value, finding.bug))
             for finding in self.findings
             for name, value in finding.values.items()
             if value != getattr(DEFAULT, name)
         )
+        return (*causal, *values)
 
 
 @dataclass(frozen=True, repr=False)
@@ -232,8 +256,12 @@ class _Work:
 
 def _of_undeclared(adapter: Implementation, operation: Operation, work: _Work) -> OperationPortrait:
     """The portrait of an operation about which nothing is declared."""
-    form = work.form(adapter.operations[operation.name], operation.name)
+    function = adapter.operations[operation.name]
+    form = work.form(function, operation.name)
     calls = work.calls(form.calls)
+    form, always_causal, cannot = _as_causal(form, adapter, calls, work)
+    operation = OPERATIONS[form.operation]
+    adapter = replace(adapter, operations={operation.name: function})
     made, findings = _best(form, adapter, operation, work.known, calls)
     values = {**work.known, **{name: value for finding in findings for name, value in finding.values.items()}}
     usual = made.refuses or USUAL_REFUSALS
@@ -244,7 +272,25 @@ def _of_undeclared(adapter: Implementation, operation: Operation, work: _Work) -
         form = replace(form, words=(*form.words, "positive sizes"), refusals=(*form.refusals, *refusals))
         positive = {**implementation.support.sizes, **read_support("positive sizes").sizes}
         implementation = replace(implementation, supports=replace(implementation.support, sizes=positive))
-    return _portrait(implementation, operation, form, findings, calls, work)
+    portrait = _portrait(implementation, operation, form, findings, calls, work)
+    return replace(portrait, always_causal=always_causal, unknown=(*([cannot] if cannot else []), *portrait.unknown))
+
+
+def _as_causal(form: Form, adapter: Implementation, calls: Calls, work: _Work) -> tuple[Form, str, str]:
+    """The form of a function as an adapter declares it, the operation that the function is named after
+    if every call is causal, and a clause if it is and no adapter can declare it.
+    """
+    function = adapter.operations[form.operation]
+    presets = _presets(form.implementation(adapter.name, function).resolved_arithmetic)
+    if not is_always_causal(form, function, presets, calls):
+        return form, "", ""
+    try:
+        found = causal_form(form, adapter.operations, lambda name: work.form(function, name))
+    except NoFormError as error:
+        return form, "", str(error)
+    calls.most -= found.calls - form.calls
+    calls.kept = min(calls.kept, calls.left // 2)
+    return found, form.operation, ""
 
 
 def _best(

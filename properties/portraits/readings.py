@@ -14,7 +14,8 @@ from properties.inspection.shapes import shape_of
 from properties.portraits.facts import Fact, facts_of_accuracy, facts_of_bits
 from properties.portraits.inference import Calls
 from properties.portraits.maps import Record
-from properties.strategies.plain_calls import Options, Sizes, plain_call
+from properties.strategies.operating_points import Point
+from properties.strategies.plain_calls import plain_call
 
 __all__ = ["POINTS", "Readings", "read"]
 
@@ -27,20 +28,18 @@ _MOST_CALLS = 60
 _CALLS_OF_BITS = 8
 _CALLS_OF_MANY = 11  # of one instrument: with fewer it would end without a reading
 
-POINTS: tuple[tuple[str, Sizes, Options], ...] = (
-    ("causal", _WIDE, lambda sizes: {"causal": True}),
-    ("causal and scale=0", _WIDE, lambda sizes: {"causal": True, "scale": 0.0}),
-    ("causal and scale=-0.5", _WIDE, lambda sizes: {"causal": True, "scale": -0.5}),
-    ("causal and more queries than keys", _HIGH, lambda sizes: {"causal": True}),
-    ("causal and an offset of 2", _WIDE, lambda sizes: {"causal": True, "offset": 2}),
-    ("causal and window=(2, None)", _SQUARE, lambda sizes: {"causal": True, "window": (2, None)}),
-    ("window=(2, 1)", _SQUARE, lambda sizes: {"window": (2, 1)}),
-    ("a sink", _WIDE, lambda sizes: {"sink": np.zeros(sizes["num_heads"])}),
-    ("a bias", _WIDE, lambda sizes: {"bias": np.zeros((sizes["num_heads"], sizes["n_q"], sizes["n_k"]))}),
+POINTS = (
+    Point("causal", _WIDE, lambda sizes: {"causal": True}),
+    Point("causal and scale=0", _WIDE, lambda sizes: {"causal": True, "scale": 0.0}),
+    Point("causal and scale=-0.5", _WIDE, lambda sizes: {"causal": True, "scale": -0.5}),
+    Point("causal and more queries than keys", _HIGH, lambda sizes: {"causal": True}),
+    Point("causal and an offset of 2", _WIDE, lambda sizes: {"causal": True, "offset": 2}),
+    Point("causal and window=(2, None)", _SQUARE, lambda sizes: {"causal": True, "window": (2, None)}),
+    Point("window=(2, 1)", _SQUARE, lambda sizes: {"window": (2, 1)}),
+    Point("a sink", _WIDE, lambda sizes: {"sink": np.zeros(sizes["num_heads"])}),
+    Point("a bias", _WIDE, lambda sizes: {"bias": np.zeros((sizes["num_heads"], sizes["n_q"], sizes["n_k"]))}),
 )
-"""Options in words, the sizes, and the options: where the instruments read the operation beyond its
-plain calls.
-"""
+"""Where the instruments read the operation beyond its plain calls. The names are clauses of sentences."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +69,13 @@ def read(implementation: Implementation, operation: Operation, calls: Calls, unt
         return Readings()
     probe = Probe(Caller(implementation, operation.name, calls.count), min(_MOST_CALLS, calls.left), until)
     said, unread = sentences_around(probe, plain, lambda instrument: not needs_many_calls(instrument)), []
-    for words, sizes, options in () if operation.is_played else POINTS:
-        arguments = plain_call(operation, implementation, sizes, options, four_axes=True)
+    for point in () if operation.is_played else POINTS:
+        arguments = plain_call(operation, implementation, point.sizes, point.options, four_axes=True)
         if arguments is None or said:
             continue
         told = sentences_at(probe, shape_of(operation, arguments))
-        unread += [] if probe.calls else [words]
-        said = tuple(f"With {words}: {sentence[0].lower()}{sentence[1:]}" for sentence in told)
+        unread += [] if probe.calls else [point.name]
+        said = tuple(f"With {point.name}: {sentence[0].lower()}{sentence[1:]}" for sentence in told)
     said = said or sentences_around(
         probe, plain, lambda instrument: needs_many_calls(instrument) and probe.calls >= _CALLS_OF_MANY
     )

@@ -11,7 +11,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operation import Operation
 from properties.contract.parameters import BATCH, Kind, Parameter
 
-__all__ = ["OUTER", "Options", "Sizes", "call_in_words", "exact_call", "numbers", "plain_call"]
+__all__ = ["OUTER", "Fill", "Options", "Sizes", "call_in_words", "equal_scores", "exact_call", "numbers", "plain_call"]
 
 Sizes = Mapping[str, int]
 """Sizes by the names of axes and of size parameters."""
@@ -30,6 +30,13 @@ def numbers(shape: Sequence[int], seed: int = 0) -> Array:
     """Return an array of eighths from −1 to 1, different for each seed."""
     count = np.arange(np.prod(shape, dtype=int))
     return np.asarray(((count * 37 + count // 5 + 11 * seed) % 17 - 8).reshape(shape) / 8.0)
+
+
+def equal_scores(shape: Sequence[int], seed: int) -> Array:
+    """Return queries of zeros, and other arrays with plain numbers that are the same for each batch
+    entry and head. Each query then gets the mean of the values that it reads.
+    """
+    return np.zeros(shape) if seed == 0 else np.array(np.broadcast_to(numbers(shape[-2:], seed), tuple(shape)))
 
 
 def plain_call(
@@ -57,8 +64,7 @@ def plain_call(
             return None
         if operation.is_played and implementation.lacks_of_caches(*chosen.keys() - {"steps"}):
             return None
-        if "causal" in operation.options and "causal only" in implementation.support.options:
-            chosen = {"causal": True, **chosen}
+        chosen = {**_of_every_call(operation, implementation), **chosen}
         for lead in _leads(operation, implementation, wanted, four_axes):
             arguments = _call(operation, sizes, lead, chosen, fill)
             if implementation.takes(operation, arguments):
@@ -69,18 +75,25 @@ def plain_call(
 def exact_call(
     operation: Operation, implementation: Implementation, wanted: Sizes, fill: Fill = numbers
 ) -> tuple[Any, ...] | None:
-    """Return the arguments of a call without options at exactly the wanted sizes; None if the
-    implementation takes no such call. value_dim is head_dim, and kv_heads is num_heads, unless they
-    are wanted too. Other sizes are as in `plain_call`.
+    """Return the arguments of a call at exactly the wanted sizes, without options, except for those
+    that every call needs; None if the implementation takes no such call. value_dim is head_dim, and
+    kv_heads is num_heads, unless they are wanted too. Other sizes are as in `plain_call`.
     """
     following = {other: wanted[name] for name, other in _FOLLOWING.items() if name in wanted}
+    options = _of_every_call(operation, implementation)
     nothing: Fill = lambda shape, seed: np.broadcast_to(0.0, shape)  # noqa: E731  # takes no memory
     for sizes in _sizes({}):
         for lead in _exact_leads(operation, implementation, wanted):
             chosen = {**sizes, **following, **wanted}
-            if implementation.takes(operation, _call(operation, chosen, lead, {}, nothing)):
-                return _call(operation, chosen, lead, {}, fill)
+            if implementation.takes(operation, _call(operation, chosen, lead, options, nothing)):
+                return _call(operation, chosen, lead, options, fill)
     return None
+
+
+def _of_every_call(operation: Operation, implementation: Implementation) -> Mapping[str, Any]:
+    """The options that the implementation needs in every call."""
+    is_causal = "causal" in operation.options and "causal only" in implementation.support.options
+    return {"causal": True} if is_causal else {}
 
 
 def _exact_leads(operation: Operation, implementation: Implementation, wanted: Sizes) -> Iterator[tuple[int, ...]]:

@@ -293,3 +293,136 @@ def test_options_without_a_call_are_named() -> None:
 def test_every_option_of_attention_is_read() -> None:
     (portrait,) = inspect({"attention": REFERENCE["attention"]}).operations
     assert portrait.unknown == ()
+
+
+def _always_causal(q: Any, k: Any, v: Any, mask: Any = None, *, is_aligned_last: bool = False) -> Any:
+    """Attention that is causal in every call."""
+    n_q, n_k = q.shape[-2], k.shape[-2]
+    visible = np.tri(n_q, n_k, n_k - n_q if is_aligned_last else 0, dtype=bool)
+    attend: Callable[..., Any] = REFERENCE["attention"]
+    return attend(q, k, v, mask=visible if mask is None else visible & mask)[0]
+
+
+def _aligned_last(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    """Attention that is causal in every call, with the last query at the last key."""
+    return _always_causal(q, k, v, mask, is_aligned_last=True)
+
+
+def _single_head(q: Any, k: Any, v: Any) -> Any:
+    """Attention of as many key heads as query heads that is causal in every call."""
+    scores = np.where(
+        np.tri(q.shape[-2], k.shape[-2], dtype=bool), q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5, -np.inf
+    )
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ v
+
+
+_CAUSAL = (
+    ("scaled_dot_product_attention", _single_head, "causal_attention", "top_left"),
+    ("grouped_query_attention", _always_causal, "attention", "top_left"),
+    ("grouped_query_attention", _aligned_last, "attention", "bottom_right"),
+    ("attention", _aligned_last, "attention", "bottom_right"),
+)
+
+
+@pytest.mark.parametrize(("name", "function", "offered", "corner"), _CAUSAL)
+def test_a_function_that_is_always_causal_is_declared(name: str, function: Any, offered: str, corner: str) -> None:
+    """Nothing is wrong in it, but it is a question whether every call should be causal."""
+    (portrait,) = inspect({name: function}).operations
+    assert (portrait.anomalies, portrait.operation, portrait.own_name) == ((), offered, name)
+    assert portrait.questions[0].convention == "causal only"
+    assert portrait.conventions["causal"] == corner
+    if offered == "attention":
+        assert {"mask_polarity", "kv_heads", "dead_rows", "scale_default"} <= portrait.conventions.keys()
+
+
+def test_a_mask_may_replace_the_causal_mask() -> None:
+    """Calls without a mask are causal, and calls with a mask are not."""
+    attend: Callable[..., Any] = REFERENCE["attention"]
+
+    def attention(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+        return _always_causal(q, k, v) if mask is None else attend(q, k, v, mask=mask)[0]
+
+    (portrait,) = inspect({"attention": attention}).operations
+    assert portrait.anomalies == ()
+    assert portrait.conventions["causal_with_mask"] == "mask_wins"
+
+
+def test_an_adapter_that_declares_causal_only_is_read() -> None:
+    """Its calls are causal from the declared corner."""
+    (undeclared,) = inspect({"attention": _aligned_last}).operations
+    portrait = portrait_of(undeclared.implementation)
+    assert (portrait.anomalies, portrait.questions[0].value) == ((), "bottom_right")
+
+
+def test_a_function_that_cannot_be_declared_causal_says_why() -> None:
+    """Another function offers the operation that has the argument."""
+    functions = {"grouped_query_attention": _always_causal, "attention": REFERENCE["attention"]}
+    portrait, _ = inspect(functions).operations
+    assert any("they are causal" in anomaly for anomaly in portrait.anomalies)
+    assert any("another function offers attention" in clause for clause in portrait.unknown)
+
+
+def test_a_function_that_needs_a_mask_is_not_declared_causal() -> None:
+    """No call without a mask works."""
+
+    def attend(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return _always_causal(q, k, v, mask)
+
+    (portrait,) = inspect({"grouped_query_attention": attend}).operations
+    assert portrait.unknown[0].endswith("has no argument causal. No call of attention worked")
+
+
+@pytest.mark.parametrize(("name", "function"), [row[:2] for row in _CAUSAL])
+def test_a_quick_portrait_of_a_function_that_is_always_causal_has_20_calls(name: str, function: Any) -> None:
+    (portrait,) = inspect({name: function}, quick=True).operations
+    assert portrait.calls <= 20
+    assert (portrait.anomalies, portrait.own_name) == ((), name)
+
+
+def test_a_function_with_an_option_causal_is_not_always_causal() -> None:
+    """Its calls without the option are causal, which is wrong: nothing declares it."""
+
+    def attention(q: Any, k: Any, v: Any, causal: bool = True) -> Any:
+        attend: Callable[..., Any] = REFERENCE["attention"]
+        return attend(q, k, v, causal=causal)[0]
+
+    portrait = inspect({"attention": attention})
+    assert not portrait.ok
+    assert portrait.operations[0].own_name == "attention"
+
+
+_TOP_LEFT = _KERNELS.replace(", is_causal=False", "").replace("if is_causal", "if True")
+_BOTTOM_RIGHT = _TOP_LEFT.replace("*scores.shape[-2:]", "*scores.shape[-2:], k.shape[-2] - q.shape[-2]")
+_NO_GROUPS = _TOP_LEFT.replace("groups = q.shape[-3] // k.shape[-3]", "pass").replace("groups, axis=-3", "1, axis=0")
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("grouped_query_attention", _BOTTOM_RIGHT),
+        *(
+            pytest.param(*row, marks=pytest.mark.thorough)
+            for row in (
+                ("grouped_query_attention", _TOP_LEFT),
+                ("attention", _TOP_LEFT),
+                ("attention", _BOTTOM_RIGHT),
+                ("scaled_dot_product_attention", _NO_GROUPS),
+            )
+        ),
+    ],
+)
+def test_the_written_adapter_of_a_function_that_is_always_causal_passes(tmp_path: Path, name: str, code: str) -> None:
+    """The question is a comment above its operations."""
+    (tmp_path / "kernels.py").write_text(code.replace("def attention", f"def {name}"))
+    inspected = _attnspec(tmp_path, "inspect", "kernels.py", "--write", "adapter.py")
+    assert inspected.returncode == 0, inspected.stdout + inspected.stderr
+    assert "# A call without options is causal" in (tmp_path / "adapter.py").read_text()
+    verified = _attnspec(tmp_path, "verify", "adapter.py", "--quick")
+    assert verified.returncode == 0, verified.stdout
+
+
+def test_declared_caches_are_read() -> None:
+    """Programs on them have windows, which are lengths."""
+    portrait = portrait_of(Implementation("caches", {"decode": REFERENCE["decode"]}))
+    assert (portrait.anomalies, portrait.calls > 0) == ((), True)

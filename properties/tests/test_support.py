@@ -14,8 +14,9 @@ import oracles
 from oracles import Conventions
 from properties import Implementation, verify
 from properties.bugs.reference import REFERENCE
+from properties.contract.caller import Caller
 from properties.contract.operations import OPERATIONS
-from properties.contract.support import WORDS
+from properties.contract.support import WORDS, OutsideError
 from properties.verifier.plan import plan
 from properties.verifier.verify import check
 from properties.views.terminal import print_report
@@ -360,3 +361,26 @@ def test_masks_of_keys_are_chosen_for_no_keys_too():
     mine = Implementation("mine", {HEADS: attend}, supports=["positive sizes", "padding masks"], refuses=(ValueError,))
     (outcome,) = verify(mine, laws=["unsupported sizes are refused"], max_examples=10).outcomes
     assert outcome.status == "held"
+
+
+@pytest.mark.parametrize(
+    ("word", "outside", "inside"),
+    [
+        ("causal only", {}, {"causal": True}),
+        ("left windows", {"window": (2, 1)}, {"window": (2, None)}),
+    ],
+)
+def test_no_call_is_made_with_options_that_a_word_leaves_out(word, outside, inside):
+    attention = OPERATIONS["attention"]
+    mine = Implementation("mine", {"attention": REFERENCE["attention"]}, features=("causal", "window"), supports=word)
+    q = np.ones((1, 2, 4))
+    caller = Caller(mine, "attention")
+    with pytest.raises(OutsideError):
+        caller(*attention.arguments((q, q, q), outside))
+    caller(*attention.arguments((q, q, q), inside))
+    assert len(caller.calls) == 1
+
+
+def test_the_window_of_a_cache_is_a_length():
+    caches = Implementation("mine", {"decode": REFERENCE["decode"]}, supports="left windows")
+    assert caches.support.takes_options({"window": 2})
