@@ -344,3 +344,7 @@ def test_a_loop_over_nearly_equal_terms_is_within_the_line(spread, monkeypatch):
     assert excess() <= 1
     monkeypatch.setattr(statistical_line, "_multiplicity", lambda s, _: np.ones((len(s), 1)))
     assert excess() > 1
+
+
+def test_terms_that_are_all_zero_have_no_equal_neighbours():
+    assert statistical_line._multiplicity(np.full((1, 4), -np.inf), 0.1) == 1.0
