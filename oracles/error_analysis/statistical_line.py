@@ -550,7 +550,8 @@ def _multiplicity(s: Array, nearness: float) -> Array:
 
 def _cluster(ordered: Array, nearness: float) -> float:
     """Return the mean number of neighbours within nearness/2, less an eighth of those within
-    4·nearness, in units of the number that a cluster has: 1 for a smooth density.
+    4·nearness, in units of the number that a cluster has: 1 for a smooth density, and where there
+    are no numbers.
     """
     if not ordered.size or (np.diff(ordered) <= nearness / 2).sum() < ordered.size / 16:
         return 1.0

@@ -42,9 +42,9 @@ _HEADS: Sizes = {"batch": 2, "num_heads": 8, "kv_heads": 2}
 _FEW: Sizes = {"batch": 3, "num_heads": 4, "kv_heads": 2, "head_dim": 16, "value_dim": 16}
 
 
-def _decoding(batch: int, kv_heads: int, n_q: int, n_k: int, width: int = 16) -> Point:
-    """A point of 8 heads with few queries and many keys."""
-    sizes = {"batch": batch, "num_heads": 8, "kv_heads": kv_heads, "n_q": n_q, "n_k": n_k}
+def _decoding(batch: int, kv_heads: int, n_q: int, n_k: int, width: int = 16, heads: int = 8) -> Point:
+    """A point of many heads with few queries and many keys."""
+    sizes = {"batch": batch, "num_heads": heads, "kv_heads": kv_heads, "n_q": n_q, "n_k": n_k}
     name = f"{'1 query' if n_q == 1 else f'{n_q} queries'}, {n_k} keys"
     return Point(name, {**sizes, "head_dim": width, "value_dim": width})
 
@@ -56,7 +56,8 @@ def _prefill(tokens: int, width: int, batch: int = 2) -> Point:
 
 
 NUMBERS = (
-    *(_decoding(2, 2, 1, 257, 64), _decoding(3, 1, 1, 1025), _decoding(1, 8, 8, 2049), _decoding(1, 2, 2, 4097)),
+    *(_decoding(2, 2, 1, 257, 64, heads=16), _decoding(3, 1, 1, 1025)),
+    *(_decoding(1, 8, 8, 2049), _decoding(1, 2, 2, 4097)),
     *(_prefill(64, 64), _prefill(65, 128), _prefill(129, 96), _prefill(64, 256, 1), _prefill(192, 64)),
     Point("512 tokens", {**_FEW, "batch": 1, "num_heads": 2, "kv_heads": 1, "n_q": 512, "n_k": 512}),
     Point("130 small problems", {"batch": 13, "num_heads": 10, "kv_heads": 5, "n_q": 3, "n_k": 4}),
@@ -88,7 +89,7 @@ SHORT_NUMBERS = tuple(point for point in NUMBERS if point.name not in _SLOW)
 """The points of derivatives, whose oracle takes longer."""
 
 BORDERS = (
-    *(_decoding(1, 8, 1, 255), _decoding(3, 1, 1, 256), _decoding(2, 2, 2, 257)),
+    *(_decoding(1, 8, 1, 255), _decoding(3, 1, 1, 256), _decoding(2, 2, 2, 257, heads=16)),
     *(_decoding(2, 1, 1, 511), _decoding(1, 2, 8, 512), _decoding(3, 8, 1, 513)),
     *(_decoding(2, 2, 1, 1023), _decoding(2, 8, 1, 1024), _decoding(3, 1, 2, 1025)),
     *(_decoding(1, 2, 1, 2047), _decoding(1, 1, 8, 2048), _decoding(2, 2, 1, 2049)),
@@ -119,7 +120,11 @@ def _rotation(name: str, options: Options = lambda sizes: {}, **sizes: int) -> P
 
 ROTATIONS = (
     _rotation("16384 rows"),
-    _rotation("1024 rows of width 128", width=128, seq_len=64),
+    _rotation("1024 rows of width 128", head_dim=128, seq_len=64),
+    *(
+        _rotation(f"positions to {end}", batch=1, num_heads=2, seq_len=7, start_pos=end - 4)
+        for end in (2048, 4096, 8192, 32768, 131072)
+    ),
     _rotation("16384 rows, a part of the channels", lambda sizes: {"rotary_dim": 4}),
     _rotation("16384 rows, positions", lambda sizes: {"positions": np.arange(sizes["seq_len"]) % 700}, start_pos=0),
     _rotation("16384 rows, frequencies", lambda sizes: {"inv_freq": 1.0 / (1 + np.arange(sizes["head_dim"] // 2))}),

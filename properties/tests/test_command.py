@@ -196,7 +196,7 @@ def test_the_report_in_json_is_the_one_of_verify_and_says_who_was_verified(adapt
             "no_import could not be imported: ModuleNotFoundError: No module named 'nothing_of_this_name', at ",
         ),
         ("no_return:adapter", "no_return:adapter could not be imported: it killed the process: SIGABRT."),
-        ("adapters:nothing", "adapters has no attribute 'nothing'. Its adapters are raises, out_of_memory, raises_first, declared."),
+        ("adapters:nothing", "adapters has no attribute 'nothing'. Its adapters are raises, out_of_memory, "),
         (
             "json",
             "json has no adapter: no properties.Implementation, no mapping from operations to functions, and no ",

@@ -206,7 +206,7 @@ def test_a_right_kernel_is_not_red_and_is_told_what_it_does_not_take(
             "",
             "is_causal=True",
             "is_causal=True, scale=1.0",
-            marks=[pytest.mark.thorough, pytest.mark.xfail(reason="The reading of the weights is a second cause.")],
+            marks=pytest.mark.thorough,
             id="float16",
         ),
         pytest.param(

@@ -6,7 +6,9 @@ A possible cause is an implementation itself: the oracle under another conventio
 with a known bug. It explains a violation if two conditions hold:
 
 (1) It returns the same results, within the budget (error limit) of each call. The law fails with it
-    on the same case, which it gets in the same order and memory layouts as your kernel.
+    on the same case, which it gets in the same order and memory layouts as your kernel. A law that
+    measures may choose the sizes of its calls. If your kernel raised at some sizes, this cause is
+    also tried at the sizes that trial calls of your kernel show.
 (2) It returns the same results on nearly all right calls: a bug changes only the results that it
     affects.
 
@@ -39,6 +41,7 @@ from properties.contract.results import BrokenError, Call, is_right
 from properties.contract.subject import Subject
 from properties.laws.law import Law
 from properties.verifier.arithmetics import AS_IF, explained
+from properties.verifier.first_look import narrowed
 from properties.verifier.possible_causes import (
     FORWARD,
     PossibleCause,
@@ -245,6 +248,7 @@ class _Pool:
             for calls, found in ((self.right, violation.right), (self.wrong, violation.wrong)):
                 calls.setdefault(violation.operation, {}).update((id(call), call) for call in found)
         self._budgets: dict[int, tuple[Enclosure, ...]] = {}
+        self._at_its_sizes: dict[str, Implementation] = {}
 
     @cached_property
     def within_limits(self) -> frozenset[int]:
@@ -261,7 +265,11 @@ class _Pool:
         """Return the violations that a possible cause reproduces. Return None if it reproduces
         none, or not nearly all right calls.
         """
-        new = partial(stand_in_for, cause, self.implementation)
+
+        def new(operation: str, *needs: str, is_narrowed: bool = False) -> Subject:
+            implementation = self._narrowed(operation) if is_narrowed else self.implementation
+            return stand_in_for(cause, implementation, operation, *needs)
+
         stand_in_of = new if cause.remembers else cache(new)  # without a memory, one stand-in serves all violations
         excesses = {
             place: excess
@@ -292,6 +300,14 @@ class _Pool:
         is_expected = self._is_expected(cause, excesses)
         refuses = sum(self._repeats(call, stand_in_of(call.operation)) for call in self._refused(cause))
         return _Explanation(diagnosis, frozenset(excesses), cause.rank, repeats, misses, spoils, is_expected, refuses)
+
+    def _narrowed(self, operation: str) -> Implementation:
+        """Return the implementation at the sizes that trial calls show: there a law that measures may
+        have chosen other sizes.
+        """
+        if operation not in self._at_its_sizes:
+            self._at_its_sizes[operation] = narrowed(self.implementation, operation)
+        return self._at_its_sizes[operation]
 
     def _refused(self, cause: PossibleCause) -> list[Call]:
         """Return the recorded calls of a cause's operations that raised, and need not be taken."""
@@ -360,7 +376,10 @@ class _Pool:
             return None
         # what a stand-in remembers may come from earlier right calls, or from the law's own calls
         before = [self.right[violation.operation].values(), ()] if cause.remembers else [()]
-        found = (self._repeated(cause, place, stand_in_of, calls) for calls in before)
+        ways = [(stand_in_of, calls) for calls in before]
+        if self.broken[place][0].measures and violation.refused:
+            ways.append((partial(stand_in_of, is_narrowed=True), ()))
+        found = (self._repeated(cause, place, *way) for way in ways)
         return next((excess for excess in found if excess is not None), None)
 
     def _repeated(
