@@ -48,8 +48,8 @@ class Caller:
 
     `calls` are the calls since `begin`. `answers` are the results of each of these calls. `vacuous`
     counts the requested error limits that accept any value. `arithmetic` and `conventions` are the
-    implementation's, except for the masks. `keeps_sizes` says that instruments measure at no other
-    sizes than those of the case. `seconds` is the time that all calls took. `original` is the
+    implementation's, except for the masks. `keeps_sizes` says that instruments measure only at
+    the sizes of the case. `seconds` is the time that all calls took. `original` is the
     process-wide state before the first call.
     """
 

@@ -134,8 +134,8 @@ class Implementation:
                       with "scale" among them; "every size" restricts all sizes. Or words, one or a
                       list of them with mappings: "positive sizes", "n % 128 == 0", "self attention",
                       "causal only", "full masks", "no log-sum-exp"; the glossary has them all. ()
-                      declares that your kernels
-                      take everything. With None, a call that raises is not taken, and is no failure
+                      declares that your kernels take everything. With None, a call that raises is
+                      not taken: it does not fail
     refuses           the exceptions that your kernels raise for sizes that they do not support. With
                       None, attnspec does not check that they refuse these sizes
     outside           "undefined" if your kernels cannot check what they are given, as C code: attnspec

@@ -189,8 +189,8 @@ class Support:
     `ENTRIES`, or "" for all masks), the number of shapes, whether arrays have leading axes, whether
     attention returns its log-sum-exp, and the words of `OF_OPTIONS`.
 
-    If it is not `declared`, the adapter says nothing about what the implementation takes: a call that
-    raises is then not taken, and is no failure.
+    `declared` is false if the adapter does not state what the implementation takes. Then a call that
+    raises is not taken: it does not fail.
     """
 
     sizes: Mapping[str, Predicate] = field(default_factory=dict)

@@ -61,8 +61,8 @@ def checked(shapes: Any) -> tuple[Wanted, ...]:
 
 
 def sizes_of(operation: Operation) -> tuple[str, ...]:
-    """Return the names of the sizes that a user can choose for an operation. Programs of caches, and
-    operations on whole numbers, have none.
+    """Return the names of the sizes that a user can choose for an operation. Programs of caches and
+    operations on whole numbers have no such sizes.
     """
     required = [parameter for parameter in operation.takes if not parameter.optional]
     if operation.is_played or any(parameter.kind is Kind.INTEGERS for parameter in required):
@@ -79,8 +79,8 @@ def concerns(shape: Wanted, operation: Operation) -> bool:
 
 
 def require_concerned(shapes: Iterable[Wanted], operations: Collection[str]) -> None:
-    """Raise ValueError for sizes of which each operation lacks one. The sentence names the sizes, those
-    that the nearest operation has, and a text to type.
+    """Raise ValueError for sizes if each operation lacks one of them. The sentence names the sizes, the
+    sizes that the nearest operation has, and a text to type.
     """
     for shape in shapes:
         if any(concerns(shape, OPERATIONS[name]) for name in operations):

@@ -30,7 +30,7 @@ class Clock:
         return time.monotonic() - self._start
 
     def taken(self) -> float:
-        """Return the seconds since the start, without those of waiting for a processor."""
+        """Return the seconds since the start, without the time of waiting for a processor."""
         waits = (seconds - self._before.get(thread, 0.0) for thread, seconds in _waits(f"/proc/{self._pid}/task"))
         return max(0.0, self.elapsed() - max(waits, default=0.0) - (_wait("/proc/thread-self") - self._own))
 

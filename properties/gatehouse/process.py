@@ -136,8 +136,8 @@ class Process:
         return next(iter(self._children()), self._process.pid)
 
     def _answer(self, question: memoryview, token: bytes, clock: Clock, limits: tuple[float, float]) -> bytes:
-        """Return the bytes of one message. `limits` are those of the seconds that the process takes,
-        and of all seconds. Raises TimeoutError, EOFError, and NonsenseError for bytes that are not
+        """Return the bytes of one message. `limits` are two: the seconds that the process may take, and
+        the seconds that may pass. Raises TimeoutError, EOFError, and NonsenseError for bytes that are not
         exactly one message.
         """
         if select([self._from], (), (), 0)[0]:  # it has written before the question, or is dead

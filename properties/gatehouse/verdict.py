@@ -50,8 +50,8 @@ class Verdict:
 def score(outcomes: list[Outcome], calls: tuple[int, int]) -> float:
     """Return the score: the mean of two shares. `calls` is (right calls, all calls).
 
-    The first share is that of the right calls among all calls of the laws. The second is that of
-    the passed laws and checks among those that apply.
+    The first share is right calls ÷ all calls of the laws. The second is passed laws and checks ÷ laws
+    and checks that apply.
     """
     applied = [outcome for outcome in outcomes if outcome.status != "not applicable"]
     right_calls, all_of_them = calls

@@ -97,7 +97,7 @@ def places_in_memory(values: Sequence[Any]) -> list[tuple[int, int, int]]:
 
 
 def _buffer(array: Any) -> Any:
-    """Return the array of which an array is a view, or the array itself."""
+    """Return the array that owns the memory of an array: the array itself, if it is not a view."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array

@@ -44,8 +44,8 @@ class Entries:
         return (placed(f"{name} {rule.format_map(words)}", chosen, axes),)
 
     def _rule(self) -> tuple[str, Array]:
-        """The first rule that is true of all wrong entries, and the entries of which it is true; "" for
-        errors like roundings.
+        """The first rule that all wrong entries follow, and the entries that follow it; "" for errors like
+        roundings.
         """
         measured, expected, wrong = self.reading
         got, due = measured[wrong], expected[wrong]
@@ -72,7 +72,7 @@ class Entries:
         return self._sums() or (self._example(), rows)
 
     def _neighbour(self, near: float) -> str:
-        """The rule that wrong entries are those of a neighbour; "" if they are not, or too few show it."""
+        """The rule that wrong entries equal a neighbour's; "" if they do not, or too few show it."""
         measured, expected, wrong = self.reading
         for axis, name in enumerate(self.axes):
             for step, word in ((1, "next"), (-1, "previous")):
@@ -85,8 +85,8 @@ class Entries:
         return ""
 
     def _sums(self) -> tuple[str, Array] | None:
-        """The rule that the weights of rows have another sum than 1, and these rows; None if these are no
-        weights, or if all sums are right.
+        """The rule that the weights of rows have another sum than 1, and these rows; None if the entries
+        are not weights, or if all sums are right.
         """
         measured, expected, wrong = self.reading
         got, due = measured.sum(-1), expected.sum(-1)

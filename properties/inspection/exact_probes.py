@@ -17,8 +17,8 @@ are 0. `oracles.possible_results` derives the set of results. There are two kind
 The gradient of v has means too: two rows of a pair have the weight 1/2 for both keys, and their
 cotangents are 2·M and 1 ± 2δ.
 
-δ, and the distance of the score from log w, are what the arithmetic allows a correct kernel to be
-off, and a little more.
+The arithmetic allows a correct kernel some error. δ, and the distance of the score from log w, are
+a little larger than this error.
 """
 
 from dataclasses import dataclass, replace
@@ -189,7 +189,7 @@ def _margins(possible: Possible) -> Array:
 
 def scale_between(probe: PairProbe, out: Array, a: Arithmetic) -> tuple[float, float] | None:
     """Return the smallest and the largest factor of the scale with which the weights of all rows
-    are right, or None if there is no such factor.
+    are right, or None if no factor makes them right.
 
     An output o of a value v shows that the weight is within half a unit of o/v. Its logarithm is
     the scale times a number.

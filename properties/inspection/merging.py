@@ -1,7 +1,7 @@
 """The weights that merging gives to two parts of the keys, measured from outside.
 
-The outputs of the first part are 1 in channel 0 and 0 elsewhere, those of the second part 1 in
-channel 1. So a row of the result has the weights of the parts,
+The outputs of the first part are 1 in channel 0 and 0 elsewhere, the outputs of the second part
+1 in channel 1. So a row of the result has the weights of the parts,
 
     out[row] = e^(lse_a − lse) e₀ + e^(lse_b − lse) e₁,   lse = log(e^lse_a + e^lse_b)       (1)
 

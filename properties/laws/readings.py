@@ -84,8 +84,8 @@ def each_query_reads_what_it_should(subject: Subject, *arguments: Any) -> None:
     name="the log-sum-exp counts the visible keys",
 )
 def the_log_sum_exp_counts_the_visible_keys(subject: Subject, *arguments: Any) -> None:
-    """At every operating point with options: with q = 0, the log-sum-exp is the logarithm of the number of visible
-    keys, plus e^sink if the convention `lse_sink` counts sinks.
+    """At every operating point with options: with q = 0, the log-sum-exp is the logarithm of the
+    number of visible keys, plus e^sink if the convention `lse_sink` counts sinks.
     """
     probe, shape = _measuring(subject, arguments)
     found = Entries("lse", (*["batch"] * len(shape.batch), "head", "query"), probe.results(shape)["lse"])
@@ -107,7 +107,7 @@ def scores_are_the_scaled_dot_products(subject: Subject, *arguments: Any) -> Non
 
 @law("grouped_query_attention", "attention", measures=True, exempts=_few_shapes, domains=("operating heads",))
 def heads_that_do_not_divide_are_refused(subject: Subject, *arguments: Any) -> None:
-    """If the number of heads is no multiple of the number of key heads, the call raises an exception.
+    """If the number of key heads does not divide the number of heads, the call raises an exception.
 
     The call is not recorded, because no known bug explains a call that should be refused.
     """

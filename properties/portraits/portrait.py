@@ -207,8 +207,8 @@ def inspect(
     """Return the portrait of a kernel: a function with the name of its operation, a mapping, a module
     or an object with functions that are named after operations, or an `Implementation`.
 
-    Only an `Implementation` is taken to be `declared`. Of anything else nothing is expected:
-    attnspec tries how the functions can be called, and finds the conventions that they follow.
+    Only an `Implementation` is taken to be `declared`. For anything else attnspec expects nothing: it
+    tries how the functions can be called, and finds the conventions that they follow.
     `until` is a reading of time.monotonic at which measurements end. Each of `shapes` holds sizes by
     name, such as {"batch": 2, "n_k": 4096}, at which each operation is read too. If `quick`, at most
     20 calls of each operation are made.
@@ -255,7 +255,7 @@ class _Work:
 
 
 def _of_undeclared(adapter: Implementation, operation: Operation, work: _Work) -> OperationPortrait:
-    """The portrait of an operation about which nothing is declared."""
+    """The portrait of an operation without a declaration."""
     function = adapter.operations[operation.name]
     form = work.form(function, operation.name)
     calls = work.calls(form.calls)

@@ -90,7 +90,7 @@ def load(
 
 
 def _at(implementation: Implementation, shapes: Sequence[Wanted]) -> Implementation:
-    """Return the implementation with further sizes, those of its operations."""
+    """Return the implementation with further sizes: the ones that its operations have."""
     added = [shape for shape in shapes if any(concerns(shape, OPERATIONS[name]) for name in implementation.operations)]
     return replace(implementation, shapes=(*implementation.wanted_shapes, *added)) if added else implementation
 

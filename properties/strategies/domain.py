@@ -67,7 +67,7 @@ class Domain:
     rank        the smallest number of leading (batch) axes
     share       how many of the requested test inputs this family gets, relative to others
     adjust      a function that changes the drawn arrays, or fills the arrays of points
-    points      fixed cases: the family has these and no others, whatever number is requested.
+    points      fixed cases: the family has these and no others, for every requested number.
                 Their arrays are zeros if `adjust` is None
     """
 

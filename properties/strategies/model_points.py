@@ -13,7 +13,7 @@ __all__ = ["BORDERS", "NUMBERS", "ROTATIONS", "SHORT_BORDERS", "SHORT_NUMBERS", 
 
 
 def _pasts(sizes: Sizes) -> Any:
-    """A past for each sequence: none, about half of the other keys, and all of them."""
+    """A past for each sequence: no key, about half of the other keys, and all of them."""
     longest = sizes["n_k"] - sizes["n_q"]
     return np.array([0, longest // 2 + 1, longest])[: sizes["batch"]]
 

@@ -47,7 +47,7 @@ class Point:
     sizes     the wanted sizes
     options   the arguments that are not numbers, from the sizes of the call. A mask with two axes
               becomes another one for each batch entry and head
-    is_exact  whether calls at other lengths or widths are no calls of the point
+    is_exact  whether the point has no calls at other lengths or widths
     """
 
     name: str
@@ -88,9 +88,9 @@ def calls_at(
 ) -> tuple[list[tuple[Any, ...]], list[str]]:
     """Return the arguments of the calls at some points, and the names of the points without a call.
 
-    A point for options that the operation does not have, or the implementation does not declare, is
-    no point of it. Where the implementation takes only other sizes, two points may be the same call,
-    and the second has none.
+    An operation has no point with an option that it does not have, or that the implementation does
+    not declare. Where the implementation takes only other sizes, two points may be the same call:
+    the second point is then without a call.
     """
     taken, untaken = taken_at(points, operation, implementation)
     return [*taken.values()], untaken
@@ -199,7 +199,7 @@ def _triangle(sizes: Sizes) -> Any:
 
 
 def _every_other_sink(sizes: Sizes) -> Mapping[str, Any]:
-    """Sinks of which every other one is −∞."""
+    """Sinks: every other one is −∞."""
     return {"sink": np.where(np.arange(sizes["num_heads"]) % 2, 0.0, -np.inf)}
 
 
@@ -403,7 +403,7 @@ def _frequencies(sizes: Sizes) -> Array:
 
 
 def _tables(sizes: Sizes) -> Mapping[str, Any]:
-    """Tables that are no rotations: two channels of a pair have different numbers."""
+    """Tables that do not rotate: two channels of a pair have different numbers."""
     shape = (sizes["seq_len"], sizes["head_dim"])
     return {"cos": numbers(shape, 1), "sin": numbers(shape, 2)}
 

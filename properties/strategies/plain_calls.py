@@ -165,7 +165,7 @@ _SETTINGS = {"kind": "default", "steps": "append 5; attend 3"}
 def _call(
     operation: Operation, sizes: Sizes, lead: tuple[int, ...], options: Mapping[str, Any], fill: Fill
 ) -> tuple[Any, ...]:
-    """The arguments of a call with plain numbers, or those of `fill`, except for the options."""
+    """The arguments of a call with plain numbers, or with the numbers of `fill`, except for the options."""
     return tuple(
         options[parameter.name] if parameter.name in options else _plain(parameter, sizes, lead, seed, fill)
         for seed, parameter in enumerate(operation.takes)

@@ -97,7 +97,7 @@ def _shared_out(n_k: int, rows: int) -> list[Sequence[int]]:
 
 
 def border_keys(n_k: int, most: int) -> list[int]:
-    """Return at most `most` keys next to the borders of blocks, those of the largest blocks first:
+    """Return at most `most` keys next to the borders of blocks, from the largest blocks down:
     of n_k/2, n_k/4 … keys, rounded up, and of the powers of two.
     """
     sizes = sorted({*(2**power for power in range(3, 16)), *(-(-n_k // 2**power) for power in range(6))}, reverse=True)

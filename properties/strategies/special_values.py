@@ -33,7 +33,7 @@ class NumberedPoint(Point):
     value: float | None = None
 
     def arguments(self, operation: Operation, implementation: Implementation) -> tuple[Any, ...] | None:
-        """Return the arguments of the call, with numbers in the arrays; None if there is no call."""
+        """Return the arguments of the call, with numbers in the arrays; None if the point has no call."""
         found = super().arguments(operation, implementation)
         if found is None:
             return None

@@ -85,7 +85,7 @@ def test_coverage_is_explained_on_a_screen(capsys):
     said = printed(capsys, "explain", "coverage")
     assert said.count("\n") <= 40
     assert re.search(r"scaled_dot_product_attention +\d+ +8192 +576 *\n", said)
-    assert re.search(r"multi_head_attention +\d+ +130\b", said)
+    assert re.search(r"multi_head_attention +\d+ +257\b", said)
     plain = " ".join(said.split())
     for way in ("--shape batch=4,", 'shapes=["n_q=1,', "[tool.attnspec]", "--max-examples 1000", "--long"):
         assert way in plain

@@ -84,8 +84,8 @@ class _FirstError(Exception):
 @dataclass
 class Examination:
     """The laws about one operation, which attnspec checks on an implementation, case by case. A
-    case is the arguments of one test. `seen_before` is what the implementation did not take when it
-    was looked at before.
+    case is the arguments of one test. `seen_before` are the inputs that the implementation did not
+    take in an earlier look.
     """
 
     implementation: Implementation
@@ -475,7 +475,7 @@ class Examination:
             trial.seconds += time.perf_counter() - start
 
     def _follows(self, violation: Violation) -> bool:
-        """Whether a violation says nothing new if another law fails: a size that should be refused, or
+        """Whether a violation adds nothing new if another law fails: a size that should be refused, or
         an edge of an undeclared kernel that has returned no right result at all.
         """
         nothing_is_right = not (self.implementation.support.declared or violation.calls or self.evidence.right)
