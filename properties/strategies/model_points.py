@@ -58,7 +58,7 @@ def _prefill(tokens: int, width: int, batch: int = 2) -> Point:
 NUMBERS = (
     *(_decoding(2, 2, 1, 257, 64, heads=16), _decoding(3, 1, 1, 1025)),
     *(_decoding(1, 8, 8, 2049), _decoding(1, 2, 2, 4097)),
-    *(_prefill(64, 64), _prefill(65, 128), _prefill(129, 96), _prefill(64, 256, 1), _prefill(192, 64)),
+    *(_prefill(64, 64), _prefill(65, 128), _prefill(129, 96, 1), _prefill(64, 256, 1), _prefill(192, 64, 1)),
     Point("512 tokens", {**_FEW, "batch": 1, "num_heads": 2, "kv_heads": 1, "n_q": 512, "n_k": 512}),
     Point("130 small problems", {"batch": 13, "num_heads": 10, "kv_heads": 5, "n_q": 3, "n_k": 4}),
     Point("3 batch axes", {**_FEW, "outermost": 2, "outer": 3, "n_q": 3, "n_k": 5}),
@@ -94,7 +94,7 @@ BORDERS = (
     *(_decoding(2, 2, 1, 1023), _decoding(2, 8, 1, 1024), _decoding(3, 1, 2, 1025)),
     *(_decoding(1, 2, 1, 2047), _decoding(1, 1, 8, 2048), _decoding(2, 2, 1, 2049)),
     *(_decoding(1, 1, 2, 4095), _decoding(1, 8, 1, 4096), _decoding(2, 2, 1, 4097)),
-    Point("64 tokens, 256 keys", {**_HEADS, "n_q": 64, "n_k": 256, "head_dim": 64, "value_dim": 64}),
+    Point("64 tokens, 256 keys", {**_HEADS, "batch": 1, "n_q": 64, "n_k": 256, "head_dim": 64, "value_dim": 64}),
     Point("257 tokens", {**_FEW, "batch": 2, "num_heads": 2, "kv_heads": 1, "n_q": 257, "n_k": 257}),
     Point("a chunk of 64 queries", {**_FEW, "n_q": 64, "n_k": 256}, _last()),
     Point("1 causal query, 1024 keys", {**_FEW, "n_q": 1, "n_k": 1024}, _last()),
