@@ -5,12 +5,13 @@ directory, and more.
 import os
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-__all__ = ["changes", "restore", "states", "stir"]
+__all__ = ["changes", "restore", "restored", "states", "stir"]
 
 State = tuple[Callable[[], Any], Callable[[Any], Any]]
 
@@ -67,6 +68,16 @@ def restore(before: dict[str, Any]) -> None:
     all_states = _all()
     for state_name in changes(before, states()):
         all_states[state_name][1](before[state_name])
+
+
+@contextmanager
+def restored() -> Iterator[None]:
+    """Restore, at the end, every state that was changed meanwhile."""
+    before = states()
+    try:
+        yield
+    finally:
+        restore(before)
 
 
 def _plain(state: Any) -> Any:

@@ -10,7 +10,7 @@ import properties
 from oracles import Conventions, preset
 from properties.bugs import CATALOGUE
 from properties.bugs.reference import REFERENCE
-from properties.contract.implementation import Implementation
+from properties.contract.implementation import USUAL_REFUSALS, Implementation
 from properties.contract.operations import OPERATIONS as CONTRACTS
 from properties.strategies.axes import along
 from properties.tests.diagnosing import causes
@@ -129,7 +129,7 @@ def test_scales_of_0_and_below_are_drawn_and_need_not_be_taken():
     found = causes(Implementation("early mask", masked_before_scaling(False), features=features), 25)
     assert [cause.likely.id for cause in found] == ["attention-masked-before-the-scale"]
     for positive in ((0.125, 2.0), lambda scale: scale > 0):
-        promises = {"features": features, "supports": {"scale": positive}}
+        promises = {"features": features, "supports": {"scale": positive}, "refuses": USUAL_REFUSALS}
         assert verify(Implementation("refuses", masked_before_scaling(True), **promises), max_examples=25).ok
         silent = causes(Implementation("silent", masked_before_scaling(False), **promises), 25)
         assert [cause.laws for cause in silent] == [("unsupported sizes are refused[attention]",)]

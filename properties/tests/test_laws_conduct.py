@@ -16,7 +16,7 @@ from oracles import Conventions
 from properties.bugs import reference
 from properties.bugs.reference import REFERENCE
 from properties.contract import process_state
-from properties.contract.implementation import Implementation
+from properties.contract.implementation import USUAL_REFUSALS, Implementation
 from properties.contract.subject import Subject
 from properties.laws import batches, call_contract, find, refusals
 from properties.tests.diagnosing import causes
@@ -165,7 +165,6 @@ QUIRKS = {
     "the first mask for all": (
         BATCH, SDPA, lambda: before(SDPA, lambda q, k, v, m=None: (q, k, v, m if np.ndim(m) < 3 else m[:1])),
     ),
-    "no empty batch": (EMPTY, "rope", lambda: unbatched),
 }  # fmt: skip
 
 
@@ -203,6 +202,28 @@ def test_a_quirk_breaks_its_law(quirk):
         supervision=Supervision(ends=lambda law: True),
     )
     assert found.status == "violated"
+
+
+@pytest.mark.parametrize(("supports", "status"), [((), "violated"), (None, "not applicable")], ids=str)
+def test_an_exception_for_an_empty_batch_breaks_the_law_of_kernels_that_declare_what_they_take(supports, status):
+    (law,) = find(f"{EMPTY}[rope]")
+    assert outcome(law, Implementation("no empty batch", {"rope": unbatched}, supports=supports)).status == status
+
+
+def test_what_earlier_calls_change_is_seen_in_a_kernel_that_takes_few_sizes():
+    """The first look and the search for sizes that work call the kernel before the law does."""
+
+    def one_width(x, start_pos=0):
+        os.environ["OMP_NUM_THREADS"] = "7"
+        if x.shape[-1] != 64:
+            raise ValueError("64 only")
+        return reference.rope(x, start_pos)
+
+    known = dict(os.environ)
+    (law,) = find(f"{INTERPRETER}[rope]")
+    found = outcome(law, Implementation("one width", {"rope": one_width}))
+    assert found.violation.summary == "changed the environment's variables, but should leave it as before."
+    assert dict(os.environ) == known
 
 
 @pytest.mark.parametrize(
@@ -277,6 +298,17 @@ def test_a_layout_may_be_refused_unless_it_is_declared():
     assert outcome(law, replace(refusing, layouts=())).reason == "It declares no layout besides contiguous arrays."
 
 
+def test_a_kernel_that_refuses_some_layouts_must_not_misread_others():
+    def misreading(x, start_pos=0):
+        if not x.flags.writeable or x.strides[-1] != x.itemsize:
+            raise BufferError("not taken")
+        return reference.rope(x[::-1] if x.strides[0] < 0 else x, start_pos)
+
+    (law,) = find(f"{LAYOUT}[rope]")
+    for supports in ((), None):
+        assert outcome(law, Implementation("misreading", {"rope": misreading}, supports=supports)).status == "violated"
+
+
 def test_the_layouts_that_are_not_declared_are_not_given():
     (law,) = find(f"{LAYOUT}[rope]")
     misreading = Implementation(
@@ -310,34 +342,35 @@ def restricted(kind):
 
 def test_what_is_not_supported_is_refused_by_a_declared_exception():
     (law,) = find("unsupported sizes are refused[rope]")
+
+    def found(raised, **promises):
+        return outcome(law, Implementation("i", {"rope": restricted(raised)}, **promises))
+
     even = {"head_dim": lambda d: d % 8 == 0}
-    assert outcome(law, Implementation("i", {"rope": restricted(ValueError)}, supports=even)).status == "held"
-    assert (
-        outcome(
-            law, Implementation("i", {"rope": restricted(ArithmeticError)}, supports=even, refuses=(ArithmeticError,))
-        ).status
-        == "held"
+    assert found(ValueError, supports=even, refuses=USUAL_REFUSALS).status == "held"
+    assert found(ArithmeticError, supports=even, refuses=(ArithmeticError,)).status == "held"
+    other = found(ArithmeticError, supports=even, refuses=USUAL_REFUSALS).violation.summary
+    assert re.fullmatch(
+        r"raised ArithmeticError: The head_dim should be a multiple of 8\. But head_dim=\d+ should be "
+        r"refused by ValueError or TypeError or NotImplementedError\.",
+        other,
     )
-    other = outcome(law, Implementation("i", {"rope": restricted(ArithmeticError)}, supports=even)).violation.summary
-    assert other == (
-        "raised ArithmeticError: The head_dim should be a multiple of 8. But sizes that are not supported should be "
-        "refused by ValueError or TypeError or NotImplementedError."
-    )
-    assert outcome(law, Implementation("i", {"rope": reference.rope})).status == "not applicable"
+    assert found(ArithmeticError, supports=even).status == "not applicable"
+    assert found(ValueError, refuses=USUAL_REFUSALS).reason == "It declares no size that it does not support."
 
 
 def test_the_right_answer_for_what_is_not_supported_is_no_violation_and_a_wrong_one_is():
     (law,) = find("unsupported sizes are refused[rope]")
-    promises = {"supports": {"head_dim": lambda d: d % 8 == 0}}
+    promises = {"supports": {"head_dim": lambda d: d % 8 == 0}, "refuses": USUAL_REFUSALS}
     assert outcome(law, Implementation("i", {"rope": reference.rope}, **promises)).status == "held"
     wrong = outcome(
         law, Implementation("i", {"rope": lambda x, start_pos=0: reference.rope(x, start_pos + 1)}, **promises)
     ).violation.summary
-    assert wrong.startswith(
-        "returned something wrong for sizes that are not supported, but should refuse it by ValueError or TypeError or "
-        "NotImplementedError: out is "
+    assert re.fullmatch(
+        r"returned something wrong for head_dim=\d+, but should refuse it by ValueError or TypeError or "
+        r"NotImplementedError: out is .* budgets off\.",
+        wrong,
     )
-    assert wrong.endswith(" budgets off.")
     short = outcome(
         law, Implementation("i", {"rope": lambda x, start_pos=0: reference.rope(x, start_pos)[:0]}, **promises)
     ).violation.summary
@@ -347,15 +380,14 @@ def test_the_right_answer_for_what_is_not_supported_is_no_violation_and_a_wrong_
         (REFERENCE["causal_mask"], "held"),
         (lambda n_q, n_k=None: np.ones((n_q, n_k or n_q), bool), "violated"),
     ):
-        assert (
-            outcome(law, Implementation("i", {"causal_mask": make}, supports={"n_q": lambda n: n < 8})).status == status
-        )
+        few = Implementation("i", {"causal_mask": make}, supports={"n_q": lambda n: n < 8}, refuses=USUAL_REFUSALS)
+        assert outcome(law, few).status == status
 
 
 def test_a_width_without_a_right_answer_is_refused():
     (law,) = find("the last channel of an odd width follows its convention[rope]")
     reject = Implementation("i", {"rope": reference.rope}, conventions=Conventions(odd_lane="reject"))
-    assert outcome(law, reject).violation.summary.startswith("returned something for a head_dim of ")
+    assert outcome(law, reject).violation.summary.startswith("returned something for head_dim=")
 
 
 def test_a_nan_is_found_by_python_without_assertions_too():
@@ -371,8 +403,8 @@ def test_a_nan_is_found_by_python_without_assertions_too():
 
 def test_an_odd_width_has_no_exponents_in_tensor2tensor():
     (law,) = find(f"unsupported sizes are refused[{SINUSOID}]")
-    layout = Conventions(sinusoid_layout="tensor2tensor")
-    assert outcome(law, Implementation("i", {SINUSOID: REFERENCE[SINUSOID]}, conventions=layout)).status == "violated"
+    promises = {"conventions": Conventions(sinusoid_layout="tensor2tensor"), "refuses": USUAL_REFUSALS}
+    assert outcome(law, Implementation("i", {SINUSOID: REFERENCE[SINUSOID]}, **promises)).status == "violated"
 
 
 def test_a_batch_is_compared_with_batches_of_one_where_single_problems_are_not_taken():
@@ -484,7 +516,7 @@ def test_what_cannot_be_handed_over_is_not_applicable_and_says_why():
     ids=["wrong", "raises"],
 )
 def test_what_is_wrong_by_itself_does_not_depend_on_earlier_calls(rope):
-    found = causes(Implementation("wrong", {"rope": rope}), 40)
+    found = causes(Implementation("wrong", {"rope": rope}, supports=()), 40)
     assert "a call does not depend on earlier calls[rope]" not in [law for cause in found for law in cause.laws]
     assert "rope is within its error limit" in [cause.example.law for cause in found]
 
@@ -507,6 +539,7 @@ def test_the_call_that_is_wrong_is_shown_as_it_was_handed_over():
 
 
 def test_the_law_about_refusals_calls_combined_masks_with_two():
-    i = Implementation("some queries", {"combine_masks": np.logical_and}, supports={"n_q": (1, 2, 3)})
+    promises = {"supports": {"n_q": (1, 2, 3)}, "refuses": USUAL_REFUSALS}
+    i = Implementation("some queries", {"combine_masks": np.logical_and}, **promises)
     (outcome,) = verify(i, laws=["unsupported sizes are refused"], max_examples=10).outcomes
     assert outcome.status == "not applicable"

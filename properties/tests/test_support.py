@@ -244,14 +244,17 @@ def test_finite_masks_make_all_keys_alike_for_a_query_without_keys_and_leave_its
     ("word", "laws", "kinds"),
     [
         ("full masks", set(), {"broadcast masks", "masks of rows", "masks of sequences"}),
-        # A causal mask of one query is a mask of keys.
-        ("key masks", set(), {"broadcast masks", "masks of sequences"}),
-        ("padding masks", set(), {"broadcast masks", "masks of sequences"}),
-        ("key lengths", set(), {"broadcast masks", "masks of sequences"}),
+        # A causal mask of one query is a mask of keys; at the operating points one of 64 queries is left out.
+        ("key masks", set(), {"broadcast masks", "masks of sequences", "operating numbers"}),
+        ("padding masks", set(), {"broadcast masks", "masks of sequences", "operating numbers"}),
+        ("key lengths", set(), {"broadcast masks", "masks of sequences", "operating numbers"}),
         (
             "no masks",
             {"outputs do not depend on future keys and values"},
-            {"broadcast masks", "masks of rows", "masks of sequences", "padded masks", "one key each"},
+            {
+                *("broadcast masks", "masks of rows", "masks of sequences", "padded masks", "one key each"),
+                "operating numbers",
+            },
         ),
         (
             "no batch axes",

@@ -204,6 +204,7 @@ class Examination:
         """Draw the cases that follow from the sizes that trial calls show. Return whether there are
         such cases.
         """
+        process_state.restore(self.subject.original)  # the next subject takes it as the state before all calls
         self.implementation = narrowed(self.implementation, self.operation, self.supervision.observe)
         tried, self.subject = self.subject.tried, self._subject()
         self.subject.tried += tried
@@ -365,7 +366,8 @@ class Examination:
         the laws whose turn it is.
 
         A quirk is an input whose result a convention decides. A separate law says what should
-        happen, so an exception on a quirk is not judged here.
+        happen, so an exception on a quirk is not judged here. That law may ask for the exception, so
+        it is checked even if the call is not taken.
         """
         subject = self.subject
         subject.begin()
@@ -377,11 +379,13 @@ class Examination:
         except BrokenError:
             pass
         except (UngivenError, OutsideError) as untaken:
-            if isinstance(untaken, NotTakenError):
-                self.evidence.refuse(subject.calls[-1])
             for trial in group:
                 trial.leave_out(str(untaken))
-            return
+            if not isinstance(untaken, NotTakenError):
+                return
+            self.evidence.refuse(subject.calls[-1])
+            if not quirk:
+                return
         if not (quirk and subject.calls[0].error):  # the error may be a refusal
             self._judge(agreement, 0, quirk)
         self._take_turns(arguments, seed, group, agreement)

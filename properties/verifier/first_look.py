@@ -3,12 +3,16 @@ arrays, and at which sizes.
 
 The look changes how attnspec calls the functions. It never changes what their results should be,
 except for the number format: a kernel that takes no float64 is judged in the widest type it takes.
+
+Process-wide state that a call of the look changes is restored, so that the law of this state sees the
+change at a later call.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from properties.contract import process_state
 from properties.contract.caller import Caller
 from properties.contract.conversion import UngivenError
 from properties.contract.implementation import Implementation
@@ -84,6 +88,7 @@ def narrowed(implementation: Implementation, name: str, observe: Observer | None
     return replace(implementation, supports=support, batch_ranks=made.batch_ranks)
 
 
+@process_state.restored()
 def _error_of(implementation: Implementation, name: str, arguments: tuple[Any, ...], observe: Observer | None) -> str:
     """Return why a call fails; "" if it returns something in the form that the contract says."""
     try:
@@ -93,6 +98,7 @@ def _error_of(implementation: Implementation, name: str, arguments: tuple[Any, .
     return ""
 
 
+@process_state.restored()
 def _form_of(function: Callable[..., Any], name: str, observe: Observer | None) -> Form | None:
     """Return how a function can be called; None if no call works."""
     try:
