@@ -314,11 +314,11 @@ def _require_possible(
     if excluded.any():
         index = tuple(int(i) for i in np.argwhere(excluded)[0])
         lower, upper = (float(bound[index[-2:]]) for bound in possible)
-        due = f"exactly {lower!r}" if lower == upper else f"from {lower!r} to {upper!r}"
+        correct = f"exactly {lower!r}" if lower == upper else f"from {lower!r} to {upper!r}"
         subject.calls[:] = probe.made[-1:]
         raise BrokenError(
-            f"{entry(name, index)}={found[index]}, but should be {due}, however a kernel in {subject.arithmetic.name} "
-            f"rounds; {int(excluded.sum())} of {excluded.size} entries are wrong.{remark}",
+            f"{entry(name, index)}={found[index]}, but should be {correct}, however a kernel in "
+            f"{subject.arithmetic.name} rounds; {int(excluded.sum())} of {excluded.size} entries are wrong.{remark}",
             probe.worst if probe.wrong else np.inf,
         )
     _require_right(subject, probe, [reading], (), f"entries of {name}")
@@ -326,12 +326,12 @@ def _require_possible(
 
 def _scale_of(pairs: PairProbe, out: Array, subject: Subject) -> str:
     """A sentence about the scale that the weights have, if it is another one than the right one."""
-    factors = [scale_between(pairs, each, subject.arithmetic) for each in out.reshape(-1, *out.shape[-2:])]
-    found = [factor for factor in factors if factor is not None]
-    low, high = min((low for low, _ in found), default=1.0), max((high for _, high in found), default=1.0)
-    if len(found) < len(factors) or low <= 1 <= high:
+    factors = [scale_between(pairs, problem, subject.arithmetic) for problem in out.reshape(-1, *out.shape[-2:])]
+    ranges = [factor for factor in factors if factor is not None]
+    lowest, highest = min((low for low, _ in ranges), default=1.0), max((high for _, high in ranges), default=1.0)
+    if len(ranges) < len(factors) or lowest <= 1 <= highest:
         return ""
-    return f" The weights are those of a scale between {low:.6g} and {high:.6g} times the right one."
+    return f" The weights are those of a scale between {lowest:.6g} and {highest:.6g} times the right one."
 
 
 def _measuring(subject: Subject, arguments: Sequence[Any]) -> tuple[Probe, Shape]:
