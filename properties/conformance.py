@@ -122,17 +122,17 @@ def checks_of_adapters(targets: Sequence[str]) -> dict[str, list[Check]]:
     arithmetic, conventions = asked.get("arithmetic"), asked.get("conventions")
     shapes = asked.get("shapes", ())
     found = {target: load([target], arithmetic, conventions=conventions, shapes=shapes) for target in targets}
-    found = {target: with_deviations(each, asked.get("known-deviations", {})) for target, each in found.items()}
-    adapters = [(target, one) for target, each in found.items() for one in each]
-    plans = _plans([one.implementation for _, one in adapters], asked.get("laws"))
+    found = {target: with_deviations(loaded, asked.get("known-deviations", {})) for target, loaded in found.items()}
+    adapters = [(target, adapter) for target, loaded in found.items() for adapter in loaded]
+    plans = _plans([adapter.implementation for _, adapter in adapters], asked.get("laws"))
     checks: dict[str, list[Check]] = {target: [] for target in targets}
-    for (target, one), planned in zip(adapters, plans, strict=True):
-        shown = one.implementation.resolved_conventions if conventions else None
-        scripted = partial(script, target=one.target, pick=one.pick, beside=one.beside)
+    for (target, adapter), planned in zip(adapters, plans, strict=True):
+        shown = adapter.implementation.resolved_conventions if conventions else None
+        scripted = partial(script, target=adapter.target, pick=adapter.pick, beside=adapter.beside)
         scripted = partial(scripted, arithmetic=arithmetic, conventions=shown)
         numbers = asked.get("max-examples"), asked.get("seed")
-        applying = [law for law in planned if _applies(law, one.implementation)]
-        checks[target] += [Check(law, one.implementation, *numbers, scripted) for law in applying]
+        applying = [law for law in planned if _applies(law, adapter.implementation)]
+        checks[target] += [Check(law, adapter.implementation, *numbers, scripted) for law in applying]
     return checks
 
 

@@ -66,19 +66,21 @@ class Shown:
 
     def add(self, place: int, outcome: Outcome) -> None:
         """Show that a law is done."""
-        done, laws = self._done[place], self._entries[place].laws
-        done.append(outcome)
-        if len(done) == len(laws) and not self._console.is_interactive:
-            counts = status_counts(Counter(each.status for each in done), always=())
-            self._print(f"{outcome.implementation}: {counts} ({sum(each.seconds for each in done):.1f} s)")
+        outcomes, laws = self._done[place], self._entries[place].laws
+        outcomes.append(outcome)
+        if len(outcomes) == len(laws) and not self._console.is_interactive:
+            counts = status_counts(Counter(each.status for each in outcomes), always=())
+            self._print(f"{outcome.implementation}: {counts} ({sum(each.seconds for each in outcomes):.1f} s)")
 
     def look(self, runner: Runner) -> None:
         """Show what a runner is doing now."""
         self._entries = runner.entries
         if runner.entries:
             self._doing = self._told(runner)
-            done = sum(map(len, self._done.values()))
-            self._bar.update(self._task, total=self._laws, completed=done, laws=f"{done}/{self._laws} laws")
+            number_done = sum(map(len, self._done.values()))
+            self._bar.update(
+                self._task, total=self._laws, completed=number_done, laws=f"{number_done}/{self._laws} laws"
+            )
         self._bar.update(self._task, description=escape(self._doing))
         now = time.monotonic()
         if not self._console.is_interactive and now - self._last_line >= _SECONDS_BETWEEN_LINES:
@@ -96,31 +98,31 @@ class Shown:
         if not under_way:
             return "checking laws" if sum(map(len, self._done.values())) < self._laws else "searching for causes"
         several = len(runner.entries) > 1
-        names = ", ".join(
+        operations = ", ".join(
             f"{runner.entries[place].name}: {operation}" if several else operation for place, operation in under_way
         )
-        failed = sum(outcome.status == "violated" for each in under_way.values() for outcome in each.outcomes)
+        failed = sum(outcome.status == "violated" for progress in under_way.values() for outcome in progress.outcomes)
         failures = f"{counted(failed, 'law')} failed" if failed else "no failure"
-        inputs = counted(sum(each.cases for each in under_way.values()), "test input")
-        return f"{names}: {inputs}, {failures}{self._estimated(under_way)}"
+        inputs = counted(sum(progress.cases for progress in under_way.values()), "test input")
+        return f"{operations}: {inputs}, {failures}{self._estimated(under_way)}"
 
     def _estimated(self, under_way: Mapping[Place, OfATask]) -> str:
         """Return how long a call takes, and about how long this run and a quick run take."""
-        order, calls = self._order, sum(each.calls for each in under_way.values())
+        order, calls = self._order, sum(progress.calls for progress in under_way.values())
         if calls < _FEWEST_CALLS:
             return ""
         places = [(place, operation) for place, entry in enumerate(self._entries) for operation in entry.groups]
-        finished = {(place, outcome.operation) for place, done in self._done.items() for outcome in done}
-        left = seconds_left(order, [place for place in places if place not in finished], under_way, self._jobs)
-        whole = time.monotonic() - self._start + left
-        seconds = sum(each.in_calls for each in under_way.values()) / calls
-        quick = seconds * sum(CALLS[operation][1] for _, operation in places) / min(self._jobs, len(places))
-        said = f"; {in_words(seconds)} a call: about {in_words(whole)} in all"
-        if order.time_limit < whole:
-            said += f" (the limit is {in_words(order.time_limit)})"
-        if not order.quick and order.laws is None and quick < _MUCH_SHORTER * whole:
-            said += f"; --quick about {in_words(quick)}"
-        return said
+        finished = {(place, outcome.operation) for place, outcomes in self._done.items() for outcome in outcomes}
+        remaining = seconds_left(order, [place for place in places if place not in finished], under_way, self._jobs)
+        duration = time.monotonic() - self._start + remaining
+        seconds = sum(progress.in_calls for progress in under_way.values()) / calls
+        quick_duration = seconds * sum(CALLS[operation][1] for _, operation in places) / min(self._jobs, len(places))
+        sentence = f"; {in_words(seconds)} a call: about {in_words(duration)} in all"
+        if order.time_limit < duration:
+            sentence += f" (the limit is {in_words(order.time_limit)})"
+        if not order.quick and order.laws is None and quick_duration < _MUCH_SHORTER * duration:
+            sentence += f"; --quick about {in_words(quick_duration)}"
+        return sentence
 
     def _print(self, line: str) -> None:
         self._printed = True
@@ -136,16 +138,18 @@ def seconds_left(order: Order, places: Sequence[Place], under_way: Mapping[Place
     """
     scale = order.max_examples / (QUICKLY if order.quick else 100)
     weight = _WEIGHT_OF_CALLS if order.laws is None else 0.0
-    calls, seconds = (sum(getattr(each, name) for each in under_way.values()) for name in ("calls", "seconds"))
-    left = []
+    calls, seconds = (sum(getattr(progress, name) for progress in under_way.values()) for name in ("calls", "seconds"))
+    remaining = []
     for place in places:
-        usual = CALLS[place[1]][order.quick] * scale
-        if each := under_way.get(place):
-            expected = (max(each.planned, each.cases) * each.calls + weight * usual) / (each.cases + weight)
-            left.append(max(0.0, expected - each.calls) * each.seconds / max(1, each.calls))
+        usual_calls = CALLS[place[1]][order.quick] * scale
+        if progress := under_way.get(place):
+            expected = (max(progress.planned, progress.cases) * progress.calls + weight * usual_calls) / (
+                progress.cases + weight
+            )
+            remaining.append(max(0.0, expected - progress.calls) * progress.seconds / max(1, progress.calls))
         else:
-            left.append(usual * seconds / calls)
-    return max(sum(left) / min(jobs, len(places)), *left) if left else 0.0
+            remaining.append(usual_calls * seconds / calls)
+    return max(sum(remaining) / min(jobs, len(places)), *remaining) if remaining else 0.0
 
 
 def in_words(seconds: float) -> str:

@@ -93,27 +93,29 @@ def not_taken(tried: Sequence[TriedCall]) -> tuple[NotTaken, ...]:
     condition that is true of the most calls that are not described yet; among equals, the first of
     `_conditions`. Calls that no condition describes are counted, for each exception.
     """
-    found: list[NotTaken] = []
+    summaries: list[NotTaken] = []
     for operation in dict.fromkeys(call.operation for call in tried):
         of_operation = [call for call in tried if call.operation == operation]
         returned = [call for call in of_operation if not call.error]
-        left = [call for call in of_operation if call.error]
+        undescribed = [call for call in of_operation if call.error]
         if not returned:
-            found.append(_summary(operation, "every call", left))
+            summaries.append(_summary(operation, "every call", undescribed))
             continue
-        conditions = [one for one in _conditions(left, returned) if not any(map(one.holds, returned))]
-        while left and conditions:
-            best = max(conditions, key=lambda one: sum(map(one.holds, left)))
-            described = [call for call in left if best.holds(call)]
+        conditions = [
+            condition for condition in _conditions(undescribed, returned) if not any(map(condition.holds, returned))
+        ]
+        while undescribed and conditions:
+            best = max(conditions, key=lambda condition: sum(map(condition.holds, undescribed)))
+            described = [call for call in undescribed if best.holds(call)]
             if not described:
                 break
-            found.append(_summary(operation, best.says, described, best.is_edge))
-            left = [call for call in left if not best.holds(call)]
-        found += [
-            _summary(operation, "", [call for call in left if call.error == error])
-            for error in dict.fromkeys(call.error for call in left)
+            summaries.append(_summary(operation, best.says, described, best.is_edge))
+            undescribed = [call for call in undescribed if not best.holds(call)]
+        summaries += [
+            _summary(operation, "", [call for call in undescribed if call.error == error])
+            for error in dict.fromkeys(call.error for call in undescribed)
         ]
-    return tuple(sorted(found, key=lambda one: one.is_edge))
+    return tuple(sorted(summaries, key=lambda summary: summary.is_edge))
 
 
 def _summary(operation: str, condition: str, calls: Sequence[TriedCall], is_edge: bool = False) -> NotTaken:
@@ -172,21 +174,21 @@ def _conditions(raised: Sequence[TriedCall], returned: Sequence[TriedCall]) -> I
     """Yield the conditions that may describe calls that raised, the simplest first."""
     names = dict.fromkeys(name for call in raised for name in call.sizes)
     yield from (_Condition(f"{name} = 0", name, relation="=", is_edge=True) for name in names if name not in _COUNTS)
-    yield from map(_Condition, sorted({what for call in raised for what in call.passes}))
+    yield from map(_Condition, sorted({special for call in raised for special in call.passes}))
     for size, other, relation in _COMPARED:
         yield _Condition(f"{size} {relation} {other}", size, other, relation)
     for name in names:
-        works = sorted({call.sizes[name] for call in returned if name in call.sizes})
+        working = sorted({call.sizes[name] for call in returned if name in call.sizes})
         if name in _COUNTS:
-            yield from (_Condition(f"{n} {name}", name, relation="=", number=n) for n in range(5) if n not in works)
+            yield from (_Condition(f"{n} {name}", name, relation="=", number=n) for n in range(5) if n not in working)
             continue
         for factor in _MULTIPLES:
             says = f"odd {name}" if factor == 2 else f"{name} no multiple of {factor}"
             yield _Condition(says, name, relation="no multiple of", number=factor)
-        if works:
-            yield _Condition(f"{name} > {works[-1]}", name, relation=">", number=works[-1])
-        if len(works) == 1:
-            yield _Condition(f"{name} other than {works[0]}", name, relation="≠", number=works[0])
+        if working:
+            yield _Condition(f"{name} > {working[-1]}", name, relation=">", number=working[-1])
+        if len(working) == 1:
+            yield _Condition(f"{name} other than {working[0]}", name, relation="≠", number=working[0])
 
 
 _COUNTS = ("leading axes",)

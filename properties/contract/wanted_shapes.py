@@ -46,18 +46,18 @@ def checked(shapes: Any) -> tuple[Wanted, ...]:
     is_list = isinstance(shapes, Collection) and not isinstance(shapes, str | Mapping)
     if not is_list or not all(isinstance(shape, str) or (isinstance(shape, Mapping) and shape) for shape in shapes):
         raise TypeError(f'shapes={shown(shapes)}, but should be a list of texts or mappings, as ["{_EXAMPLE}"].')
-    found = [parsed(shape) if isinstance(shape, str) else shape for shape in shapes]
-    for shape in found:
+    mappings = [parsed(shape) if isinstance(shape, str) else shape for shape in shapes]
+    for shape in mappings:
         for name, size in shape.items():
             if name not in NAMES:
                 listed = f"Sizes are {', '.join(NAMES)}."
                 raise ValueError(f"Unknown size {shown(name)}.{did_you_mean(str(name), NAMES, listed)}")
-            least = int(name != "start_pos")
-            if type(size) is not int or size < least:
-                raise ValueError(f"{name} is {shown(size)}, but should be a whole number from {least}.")
+            lowest = int(name != "start_pos")
+            if type(size) is not int or size < lowest:
+                raise ValueError(f"{name} is {shown(size)}, but should be a whole number from {lowest}.")
         if prod(shape.values()) > _MOST:
             raise ValueError(f"{as_text(shape)} are more numbers than a memory has. Name smaller sizes.")
-    return tuple({name: shape[name] for name in NAMES if name in shape} for shape in found)
+    return tuple({name: shape[name] for name in NAMES if name in shape} for shape in mappings)
 
 
 def sizes_of(operation: Operation) -> tuple[str, ...]:
@@ -88,9 +88,13 @@ def require_concerned(shapes: Iterable[Wanted], operations: Collection[str]) -> 
         known = {name: sizes_of(OPERATIONS[name]) for name in operations}
         nearest = max(known, key=lambda name: len(set(shape) & set(known[name])))
         missing = [name for name in shape if name not in known[nearest]]
-        kept = {name: shape[name] for name in known[nearest] if name in shape}
-        kept = kept or {name: _TYPICAL[name] for name in known[nearest] if name in _TYPICAL}
-        others = f"Its sizes are {', '.join(known[nearest])}. Type {as_text(kept)}." if kept else "It has no sizes."
+        suggested = {name: shape[name] for name in known[nearest] if name in shape}
+        suggested = suggested or {name: _TYPICAL[name] for name in known[nearest] if name in _TYPICAL}
+        others = (
+            f"Its sizes are {', '.join(known[nearest])}. Type {as_text(suggested)}."
+            if suggested
+            else "It has no sizes."
+        )
         raise ValueError(f"{as_text(shape)}: {nearest} has no {' and no '.join(missing)}. {others}")
 
 

@@ -35,7 +35,9 @@ def shapes_of_inputs(tree: ast.Module, problem: Path) -> list[tuple[int, ...]]:
         with suppress(LookupError, TypeError):
             match node:
                 case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)):
-                    names |= {ast.unparse(one): _value(x, names) for one, x in zip(targets, values, strict=True)}
+                    names |= {
+                        ast.unparse(variable): _value(x, names) for variable, x in zip(targets, values, strict=True)
+                    }
                 case ast.Assign([target], value):
                     names.pop(ast.unparse(target), None)
                     names[ast.unparse(target)] = _value(value, names)
@@ -81,9 +83,10 @@ def sizes_of_workloads(
     """
     shapes, untried = list[dict[str, int]](), dict[str, str]()
     try:
-        found = [json.loads(line) for line in text_of(file).splitlines() if line.strip()]
+        entries = [json.loads(line) for line in text_of(file).splitlines() if line.strip()]
         workloads = [
-            (one["definition"], *(operator.index(one["workload"]["axes"][axis]) for axis in _AXES)) for one in found
+            (workload["definition"], *(operator.index(workload["workload"]["axes"][axis]) for axis in _AXES))
+            for workload in entries
         ]
     except (KeyError, TypeError, AttributeError, RecursionError, json.JSONDecodeError) as error:
         should = "workloads of flashinfer-bench's: a JSON with definition and workload in each line"
@@ -93,8 +96,8 @@ def sizes_of_workloads(
         if name != definition:
             raise ValueError(f"{file} has a workload of {name}, but should have those of {definition}.")
         if sequences < 1 or queries < 1 or keys < queries or queries % sequences or keys % sequences:
-            said = f"{queries} queries and {keys} keys of {sequences} sequences"
-            untried[said] = "the gate gives all sequences of a call the same length."
+            counted = f"{queries} queries and {keys} keys of {sequences} sequences"
+            untried[counted] = "the gate gives all sequences of a call the same length."
             continue
         lengths = {"n_q": queries // sequences, "n_k": keys // sequences}
         shapes.append({"batch": sequences, "num_heads": kv_heads, **lengths, "head_dim": width})

@@ -48,40 +48,40 @@ class Entries:
         roundings.
         """
         measured, expected, wrong = self.reading
-        got, due = measured[wrong], expected[wrong]
+        actual, correct = measured[wrong], expected[wrong]
         rows = np.broadcast_to(wrong.any(-1, keepdims=True), wrong.shape)
-        size = np.abs(due).max()
-        if not np.isfinite(due).all():
+        size = np.abs(correct).max()
+        if not np.isfinite(correct).all():
             return self._example(), rows
-        if not np.isfinite(got).all():
-            return "{has} NaN or infinite entries" if np.isfinite(got).any() else "{is} NaN or infinite", rows
-        if not got.any():
+        if not np.isfinite(actual).all():
+            return "{has} NaN or infinite entries" if np.isfinite(actual).any() else "{is} NaN or infinite", rows
+        if not actual.any():
             return "{is} 0 where {it} should not be", rows
         if not size:
             return f"{{is}} not 0 where {{it}} should be: at {self._furthest()}", rows
-        if np.allclose(got, due, rtol=0, atol=_NEAR * size):
+        if np.allclose(actual, correct, rtol=0, atol=_NEAR * size):
             return "", wrong
-        factor = float(got @ due / (due @ due))
+        factor = float(actual @ correct / (correct @ correct))
         near = _NEAR * abs(factor) * size
         is_clear = abs(factor) > _NEAR and abs(factor - 1) > 2 * _NEAR
-        if np.allclose(got, factor * due, rtol=0, atol=near) and is_clear:
+        if np.allclose(actual, factor * correct, rtol=0, atol=near) and is_clear:
             is_true = wrong | (np.isclose(measured, factor * expected, rtol=0, atol=near) & rows)
             return f"{{is}} {factor:.4g} times what {{it}} should be", is_true
         if rule := self._neighbour(_NEAR * size):
             return rule, rows
         return self._sums() or (self._example(), rows)
 
-    def _neighbour(self, near: float) -> str:
+    def _neighbour(self, tolerance: float) -> str:
         """The rule that wrong entries equal a neighbour's; "" if they do not, or too few show it."""
         measured, expected, wrong = self.reading
         for axis, name in enumerate(self.axes):
             for step, word in ((1, "next"), (-1, "previous")):
                 edge = wrong.shape[axis] - 1 if step == 1 else 0
                 indices = np.unique(np.nonzero(wrong)[axis])
-                follows = np.allclose(measured[wrong], np.roll(expected, -step, axis)[wrong], rtol=0, atol=near)
+                follows = np.allclose(measured[wrong], np.roll(expected, -step, axis)[wrong], rtol=0, atol=tolerance)
                 if follows and (indices != edge).sum() >= _LEAST_INDICES:
-                    wraps = ", from end to end" if edge in indices else ""
-                    return f"{{is}} what the {word} {name} should have{wraps}"
+                    wrapping = ", from end to end" if edge in indices else ""
+                    return f"{{is}} what the {word} {name} should have{wrapping}"
         return ""
 
     def _sums(self) -> tuple[str, Array] | None:
@@ -89,12 +89,12 @@ class Entries:
         are not weights, or if all sums are right.
         """
         measured, expected, wrong = self.reading
-        got, due = measured.sum(-1), expected.sum(-1)
-        rows = np.asarray(wrong.any(-1) & (np.abs(got - due) > _NEAR) & (due > 0))
+        actual, correct = measured.sum(-1), expected.sum(-1)
+        rows = np.asarray(wrong.any(-1) & (np.abs(actual - correct) > _NEAR) & (correct > 0))
         if "weights" not in self.name or not rows.any():
             return None
-        least, most = (f"{float(end):.3g}" for end in (got[rows].min(), got[rows].max()))
-        total = least if least == most else f"{least} to {most}"
+        smallest, largest = (f"{float(end):.3g}" for end in (actual[rows].min(), actual[rows].max()))
+        total = smallest if smallest == largest else f"{smallest} to {largest}"
         where = np.broadcast_to(rows[..., None], wrong.shape)
         return f"{{adds}} up to {total}, should add up to 1", where
 
@@ -107,5 +107,5 @@ class Entries:
         """The entry that is furthest from what it should be: "query 1, channel 0 it is 2, should be 1"."""
         measured, expected, wrong = self.reading
         index = np.unravel_index(int(np.where(wrong, np.abs(measured - expected), 0.0).argmax()), wrong.shape)
-        got, due = (side[index] + 0.0 for side in (measured, expected))
-        return f"{place(index, self.axes)} it is {got:.4g}, should be {due:.4g}"
+        actual, correct = (side[index] + 0.0 for side in (measured, expected))
+        return f"{place(index, self.axes)} it is {actual:.4g}, should be {correct:.4g}"

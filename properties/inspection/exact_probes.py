@@ -65,20 +65,20 @@ def pair_probe(
     all other keys. The last channels add up to the scores next to log w.
     """
     (n_q, n_k), (d, d_v) = sizes, widths
-    rng, number = np.random.default_rng(seed), min(d - _PARTS - 1, n_q, n_k // 2)
+    generator, number = np.random.default_rng(seed), min(d - _PARTS - 1, n_q, n_k // 2)
     row = np.arange(n_q) % max(number, 1)
-    coded = _coded(rng, row, n_k, d, scale)
+    coded = _coded(generator, row, n_k, d, scale)
     if coded is None:
         return None
     q, k, pairs = coded
-    v = nearest(rng.uniform(-8, 8, (n_k, d_v)), a.inputs)
-    exponents = _exponents(rng, number, a)
-    logs, v[pairs] = -exponents * np.log(2), _values(rng, exponents, a, np.full(number, 0.25), d_v)
+    v = nearest(generator.uniform(-8, 8, (n_k, d_v)), a.inputs)
+    exponents = _exponents(generator, number, a)
+    logs, v[pairs] = -exponents * np.log(2), _values(generator, exponents, a, np.full(number, 0.25), d_v)
     k[pairs[:, 1], -_PARTS:] = _parts(logs / scale, a)
     margins = _margins(possible_outputs(q[:number], k, v, replace(a, output=BINARY64, weights=None), scale))
-    logs = np.where(exponents, _beside(rng, exponents, margins, a), 0.0)
+    logs = np.where(exponents, _beside(generator, exponents, margins, a), 0.0)
     k[pairs[:, 1], -_PARTS:] = _parts(logs / scale, a)
-    v[pairs] = _values(rng, exponents, a, margins, d_v)
+    v[pairs] = _values(generator, exponents, a, margins, d_v)
     second = pairs[row, 1]
     scores = scale * (q * k[second]).sum(1)
     return PairProbe(q, k, v, scores, v[second], margins[row], possible_outputs(q, k, v, a, scale))
@@ -102,23 +102,23 @@ def gradient_probe(
     `pair_probe` does, and for one query.
     """
     (n_q, n_k), (d, d_v) = sizes, widths
-    rng, number = np.random.default_rng(seed), min(d - _PARTS - 1, n_q // 2, n_k // 2)
+    generator, number = np.random.default_rng(seed), min(d - _PARTS - 1, n_q // 2, n_k // 2)
     row = np.minimum(np.arange(n_q) // 2, max(number - 1, 0))
-    coded = _coded(rng, row, n_k, d, scale) if number > 0 else None
+    coded = _coded(generator, row, n_k, d, scale) if number > 0 else None
     if coded is None:
         return None
     q, k, pairs = coded
-    v, g = nearest(rng.uniform(-8, 8, (n_k, d_v)), a.inputs), np.zeros((n_q, d_v))
+    v, g = nearest(generator.uniform(-8, 8, (n_k, d_v)), a.inputs), np.zeros((n_q, d_v))
     once = replace(a, output=BINARY64, weights=None, saved_weights=None, grad_block=None)
     margins = np.full(number, 0.25)
     for _ in range(2):
-        g[: 2 * number] = _values(rng, np.zeros(number), a, margins, d_v).reshape(2 * number, d_v)
+        g[: 2 * number] = _values(generator, np.zeros(number), a, margins, d_v).reshape(2 * number, d_v)
         margins = _margins(possible_value_gradients(q, k, g, once, scale))[pairs].max(1)
     return GradientProbe(q, k, v, g, possible_value_gradients(q, k, g, a, scale))
 
 
 def _coded(
-    rng: np.random.Generator, row: NDArray[np.intp], n_k: int, d: int, scale: float
+    generator: np.random.Generator, row: NDArray[np.intp], n_k: int, d: int, scale: float
 ) -> tuple[Array, Array, NDArray[np.intp]] | None:
     """Return q, k, and the pairs of keys, so that query i counts the keys of pair row[i], or
     None."""
@@ -126,7 +126,7 @@ def _coded(
     size = np.exp2(np.ceil(np.log2(_FAR / scale) / 2)) if scale > 0 else np.inf
     if n_k < 2 or codes < 1 or size > _LARGEST:
         return None
-    pairs = _pairs(rng, number, n_k)
+    pairs = _pairs(generator, number, n_k)
     q, k = np.zeros((len(row), d)), np.zeros((n_k, d))
     q[:, : codes + 1], q[:, codes + 1 :] = -size, 1.0
     q[np.arange(len(row)), row] = 0.0
@@ -136,37 +136,37 @@ def _coded(
     return q, k, pairs
 
 
-def _pairs(rng: np.random.Generator, number: int, n_k: int) -> NDArray[np.intp]:
+def _pairs(generator: np.random.Generator, number: int, n_k: int) -> NDArray[np.intp]:
     """Return disjoint pairs of keys. The last key, the first, and keys at the edges of tiles come
     first; the order of keys and pairs is random.
     """
-    edges = rng.permutation([key for power in range(3, 20) for key in (2**power - 1, 2**power) if key < n_k - 1])
-    others = rng.permutation(n_k)
+    edges = generator.permutation([key for power in range(3, 20) for key in (2**power - 1, 2**power) if key < n_k - 1])
+    others = generator.permutation(n_k)
     keys = np.array([*dict.fromkeys(int(key) for key in (n_k - 1, 0, *edges, *others))][: 2 * number])
-    return np.asarray(rng.permutation(keys).reshape(number, 2))
+    return np.asarray(generator.permutation(keys).reshape(number, 2))
 
 
-def _exponents(rng: np.random.Generator, number: int, a: Arithmetic) -> Array:
+def _exponents(generator: np.random.Generator, number: int, a: Arithmetic) -> Array:
     """Return −log₂ of the number below w for each pair; 0 for means, which are every other pair."""
     deepest = -np.log2((a.weights or a.output).smallest_normal) - 1
-    drawn = np.floor(rng.uniform(min(deepest, 70.0), min(deepest, 100.0), number))
+    drawn = np.floor(generator.uniform(min(deepest, 70.0), min(deepest, 100.0), number))
     return np.where(np.arange(number) % 2, drawn, 0.0)
 
 
-def _beside(rng: np.random.Generator, exponents: Array, margins: Array, a: Arithmetic) -> Array:
+def _beside(generator: np.random.Generator, exponents: Array, margins: Array, a: Arithmetic) -> Array:
     """Return logarithms of numbers on both sides of w."""
-    sides, steps = rng.choice([-1.0, 1.0], len(exponents)), np.resize(_STEPS, len(exponents))
+    sides, steps = generator.choice([-1.0, 1.0], len(exponents)), np.resize(_STEPS, len(exponents))
     off = (margins * 1.02 + 2.0**-20 + np.exp2(-exponents)) * steps
     return np.asarray(-exponents * np.log(2) + np.log1p(a.output.unit_roundoff) + sides * off)
 
 
-def _values(rng: np.random.Generator, exponents: Array, a: Arithmetic, margins: Array, d_v: int) -> Array:
+def _values(generator: np.random.Generator, exponents: Array, a: Arithmetic, margins: Array, d_v: int) -> Array:
     """Return the values of both keys of each pair, (pair, 2, column), in random units and signs."""
     shape, u = (len(exponents), d_v), a.output.unit_roundoff
-    whole = np.floor(rng.uniform(0.5 / u, 1 / u, shape))
+    whole = np.floor(generator.uniform(0.5 / u, 1 / u, shape))
     delta = np.minimum((np.floor(margins[:, None] * (whole + 1) / u) + 1) * u, 0.5 - u)
-    second = 1 + 2 * delta * rng.choice([-1.0, 1.0], shape)
-    unit = np.exp2(rng.integers(-2, 3, shape) + np.log2(u)) * rng.choice([-1.0, 1.0], shape)
+    second = 1 + 2 * delta * generator.choice([-1.0, 1.0], shape)
+    unit = np.exp2(generator.integers(-2, 3, shape) + np.log2(u)) * generator.choice([-1.0, 1.0], shape)
     is_weight = (exponents > 0)[:, None]
     power = np.sign(unit) * np.exp2(exponents)[:, None]
     return np.stack([np.where(is_weight, 0.0, 2 * whole * unit), np.where(is_weight, power, second * unit)], 1)

@@ -63,9 +63,9 @@ def _tried_together(
     trials: Trials, groups: Mapping[tuple[str, ...], Sequence[int]]
 ) -> dict[tuple[str, ...], dict[int, bool]]:
     """The sizes of each group that work, from calls with one size of each group."""
-    found = {names: {trial.size(names[0]): True for trial in (trials.first, trials.trial)} for names in groups}
+    working = {names: {trial.size(names[0]): True for trial in (trials.first, trials.trial)} for names in groups}
     rounds = zip_longest(
-        *([(names, size) for size in sizes if size not in found[names]] for names, sizes in groups.items())
+        *([(names, size) for size in sizes if size not in working[names]] for names, sizes in groups.items())
     )
     for chosen in (dict(filter(None, pairs)) for pairs in rounds):
         trial = trials.trial.sized(**{name: size for names, size in chosen.items() for name in names})
@@ -73,8 +73,8 @@ def _tried_together(
             if len(chosen) > 1:
                 trials.results(trials.form, trial)
                 for names, size in chosen.items():
-                    found[names][size] = True
-    return found
+                    working[names][size] = True
+    return working
 
 
 def _find_ranks(trials: Trials) -> None:
@@ -126,12 +126,12 @@ def _find_rule(
 
 def _find_differences(trials: Trials, pairs: Sequence[tuple[str, str]]) -> None:
     """Find which of two sizes may be the larger one, for each pair."""
-    ends = {pair: both for pair in pairs if (both := _two_sizes(trials, pair[0]))}
+    ends = {pair: two_sizes for pair in pairs if (two_sizes := _two_sizes(trials, pair[0]))}
     if len(ends) > 1:
         more = {
             name: size for pair, (least, most) in ends.items() for name, size in zip(pair, (most, least), strict=True)
         }
-        less = {name: size for pair, both in ends.items() for name, size in zip(pair, both, strict=True)}
+        less = {name: size for pair, two_sizes in ends.items() for name, size in zip(pair, two_sizes, strict=True)}
         with suppress(RefusedError):
             for sizes in (more, less):
                 trials.results(trials.form, trials.trial.sized(**sizes))
@@ -142,9 +142,9 @@ def _find_differences(trials: Trials, pairs: Sequence[tuple[str, str]]) -> None:
 
 def _two_sizes(trials: Trials, name: str) -> tuple[int, int] | None:
     """Two sizes that work, the smaller one first; None if one is known."""
-    usual, holds = trials.trial.size(name), predicate_of(trials.form.sizes.get(name, ""))
-    other = next((size for size in (usual // 2, 2 * usual) if holds(size)), None)
-    return None if other is None else (min(usual, other), max(usual, other))
+    present, predicate = trials.trial.size(name), predicate_of(trials.form.sizes.get(name, ""))
+    other = next((size for size in (present // 2, 2 * present) if predicate(size)), None)
+    return None if other is None else (min(present, other), max(present, other))
 
 
 def _find_difference(trials: Trials, larger: str, smaller: str, least: int, most: int) -> None:

@@ -63,10 +63,10 @@ def sentences_of_merging(found: Merging) -> tuple[str, ...]:
     index = tuple(np.argwhere(wrong)[0])
     lengths = _listed(found.pairs[index[-1]])
     if found.weights.wrong[index].any():
-        got, due = (_listed(side[index]) for side in found.weights[:2])
-        return (f"Parts with the log-sum-exps {lengths} get the weights {got}, should get {due}.",)
-    got, due = (f"{side[index]:.4g}" for side in found.sums[:2])
-    return (f"The merged log-sum-exp of {lengths} is {got}, should be {due}.",)
+        actual, correct = (_listed(side[index]) for side in found.weights[:2])
+        return (f"Parts with the log-sum-exps {lengths} get the weights {actual}, should get {correct}.",)
+    actual, correct = (f"{side[index]:.4g}" for side in found.sums[:2])
+    return (f"The merged log-sum-exp of {lengths} is {actual}, should be {correct}.",)
 
 
 def _listed(numbers: Array) -> str:

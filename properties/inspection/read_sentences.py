@@ -90,12 +90,12 @@ def _keys(found: Reads, weights: Array) -> list[int]:
 
 def _number_of_equal(found: Reads, weights: Array) -> int:
     """The whole number n if every weight is 0 or 1/n, else 0."""
-    each = weights / [len(keys) for keys in found.keys]
-    largest = float(each.max(initial=0.0))
+    weight_of_each = weights / [len(keys) for keys in found.keys]
+    largest = float(weight_of_each.max(initial=0.0))
     if not 0 < largest < np.inf:
         return 0
     number = round(1 / largest)
-    is_equal = (np.abs(each * number - (each != 0)) < _EXACT).all()
+    is_equal = (np.abs(weight_of_each * number - (weight_of_each != 0)) < _EXACT).all()
     return number if is_equal else 0
 
 
@@ -187,8 +187,8 @@ def _index_maps(size: int) -> Iterator[tuple[str, Callable[[int], int]]]:
 
 
 def _other_keys(found: Reads, rows: Sequence[_Row]) -> list[str]:
-    if said := _always_causal(found, rows):
-        return [said]
+    if sentence := _always_causal(found, rows):
+        return [sentence]
     sentences = []
     for extra in (False, True):
         runs = _runs([row for row in rows if row.differing(extra)], extra)
@@ -206,14 +206,17 @@ def _always_causal(found: Reads, rows: Sequence[_Row]) -> str:
     n_q, n_k = found.rows[-1], found.columns[-1]
     if any(len(row.due) < n_k for row in rows) or len({row.place[-1] for row in rows}) < 2:
         return ""
-    for first, words in ((0, "top left"), (n_k - n_q, "bottom right")):
-        last = [first + row.place[-1] for row in rows]
-        if all([key % n_k for key in row.read] == [*range(end + 1)] for row, end in zip(rows, last, strict=True)):
+    for offset, words in ((0, "top left"), (n_k - n_q, "bottom right")):
+        own_positions = [offset + row.place[-1] for row in rows]
+        if all(
+            [key % n_k for key in row.read] == [*range(position + 1)]
+            for row, position in zip(rows, own_positions, strict=True)
+        ):
             aligned = "" if n_q == n_k else f", aligned at the {words}"
-            said = (
+            sentence = (
                 f"Queries read only the keys up to their own position{aligned}: they are causal in a call that is not"
             )
-            return placed(said, _chosen(found, rows), found.axes)
+            return placed(sentence, _chosen(found, rows), found.axes)
     return ""
 
 
@@ -254,13 +257,13 @@ def _weights(found: Reads, rows: Sequence[_Row]) -> list[str]:
     if factors and len({key for key, _ in factors.values()}) == 1:
         key, some = next(iter(factors.values()))[0], [row for row in rows if row.index in factors]
         span = _span([factor for _, factor in factors.values()])
-        rest = f"key {key} {span} times the weight of the other visible keys"
-        sentences.append(_said(found, some, ("gives", "give"), rest))
+        description = f"key {key} {span} times the weight of the other visible keys"
+        sentences.append(_said(found, some, ("gives", "give"), description))
     measured = _span([float(row.weights.sum()) for row in rows])
     expected = _span([float(row.expected.sum()) for row in rows])
     if measured != expected:
-        rest = f"the right keys, but with {found.inputs} the weights add up to {measured}, should be {expected}"
-        sentences.append(_said(found, rows, _READS, rest))
+        description = f"the right keys, but with {found.inputs} the weights add up to {measured}, should be {expected}"
+        sentences.append(_said(found, rows, _READS, description))
     if sentences:
         return sentences
     row = rows[0]

@@ -25,6 +25,7 @@ __all__ = [
     "rules_compose",
     "scores_shape",
     "visible_keys",
+    "why_few_shapes",
     "why_no_log_sum_exps",
     "why_not_mergeable",
 ]
@@ -107,6 +108,12 @@ def masked_keys_weigh_nothing(implementation: Implementation) -> bool:
 def why_no_log_sum_exps(implementation: Implementation) -> str:
     """Return a sentence that says why the log-sum-exps cannot be checked; "" if they can."""
     return "" if implementation.support.sums else WORDS["no log-sum-exp"]
+
+
+def why_few_shapes(implementation: Implementation) -> str:
+    """Return a sentence that says why laws that choose shapes themselves do not apply; "" if they do."""
+    shapes = implementation.support.shapes
+    return f"It takes at most {shapes.most} shapes, which other laws need." if shapes else ""
 
 
 def why_not_mergeable(implementation: Implementation) -> str:

@@ -32,6 +32,7 @@ from properties.inspection.shapes import Shape, shape_of
 from properties.inspection.softmax import softmax_gradients, softmax_weights
 from properties.inspection.term_sentences import sentences_of_terms
 from properties.inspection.terms import terms
+from properties.laws.feature_rules import why_few_shapes, why_no_log_sum_exps
 from properties.laws.law import Laws
 
 __all__ = ["law"]
@@ -44,18 +45,13 @@ _FEW_BITS = 11  # the significant bits of float16
 _NEAR = 0.01  # relative to the largest entry: errors that look like roundings
 
 
-def _few_shapes(implementation: Implementation) -> str:
-    shapes = implementation.support.shapes
-    return f"It takes at most {shapes.most} shapes, which other laws need." if shapes else ""
-
-
 def _no_sum(implementation: Implementation) -> str:
-    return _few_shapes(implementation) or ("" if implementation.support.sums else "It returns no log-sum-exp.")
+    return why_few_shapes(implementation) or why_no_log_sum_exps(implementation)
 
 
 def _finer_results(implementation: Implementation) -> str:
     bits = -np.log2(implementation.resolved_arithmetic.output.unit_roundoff)
-    return _few_shapes(implementation) or (
+    return why_few_shapes(implementation) or (
         "Its results have more than 16 bits: their error limits show small mistakes." if bits > _FEW_BITS else ""
     )
 
@@ -63,7 +59,7 @@ def _finer_results(implementation: Implementation) -> str:
 law = Laws(lambda operation: ("operating points",))
 
 
-@law(*_ATTENTION, measures=True, exempts=_few_shapes)
+@law(*_ATTENTION, measures=True, exempts=why_few_shapes)
 def each_query_reads_what_it_should(subject: Subject, *arguments: Any) -> None:
     """At every operating point: with q = 0, the output is the mean of the values of the visible
     keys.
@@ -92,7 +88,7 @@ def the_log_sum_exp_counts_the_visible_keys(subject: Subject, *arguments: Any) -
     _require_entries(subject, probe, [found], "log-sum-exps")
 
 
-@law(*_ATTENTION, measures=True, exempts=_few_shapes, domains=("operating widths",), name="scores are scale·q·k")
+@law(*_ATTENTION, measures=True, exempts=why_few_shapes, domains=("operating widths",), name="scores are scale·q·k")
 def scores_are_the_scaled_dot_products(subject: Subject, *arguments: Any) -> None:
     """At every operating width: the score of a query and a key is the scale times the sum of the
     products of their channels.
@@ -105,7 +101,7 @@ def scores_are_the_scaled_dot_products(subject: Subject, *arguments: Any) -> Non
     _require_right(subject, probe, [found.reading], sentences_of_scores(found), "weights of one-hot queries and keys")
 
 
-@law("grouped_query_attention", "attention", measures=True, exempts=_few_shapes, domains=("operating heads",))
+@law("grouped_query_attention", "attention", measures=True, exempts=why_few_shapes, domains=("operating heads",))
 def heads_that_do_not_divide_are_refused(subject: Subject, *arguments: Any) -> None:
     """If the number of key heads does not divide the number of heads, the call raises an exception.
 
@@ -122,7 +118,7 @@ def heads_that_do_not_divide_are_refused(subject: Subject, *arguments: Any) -> N
     raise BrokenError(" ".join(sentences))
 
 
-@law("scaled_dot_product_attention_vjp", "attention_vjp", measures=True, exempts=_few_shapes)
+@law("scaled_dot_product_attention_vjp", "attention_vjp", measures=True, exempts=why_few_shapes)
 def gradients_come_from_the_right_queries_keys_and_channels(subject: Subject, *arguments: Any) -> None:
     """At every operating point: the gradients of q, k and v are right where all
     visible keys have equal weights.
@@ -183,7 +179,7 @@ def stored_gradients_of_values_are_the_only_possible_ones(subject: Subject, *arg
     return bool(rows.possible.single.any())
 
 
-@law(*_ATTENTION, measures=True, exempts=_few_shapes, domains=("operating terms",))
+@law(*_ATTENTION, measures=True, exempts=why_few_shapes, domains=("operating terms",))
 def weights_are_exponentials_of_scores(subject: Subject, *arguments: Any) -> None:
     """At every operating term: the quotient of the weights of two visible keys is the exponential of
     the difference of their scores, with a softcap c of c·tanh(s/c). Masked keys have no weight.
@@ -194,7 +190,7 @@ def weights_are_exponentials_of_scores(subject: Subject, *arguments: Any) -> Non
     _require_right(subject, probe, [each.reading for each in points], sentences_of_curve(found), "weights")
 
 
-@law(*_WITH_TERMS, measures=True, exempts=_few_shapes, domains=("operating terms",))
+@law(*_WITH_TERMS, measures=True, exempts=why_few_shapes, domains=("operating terms",))
 def each_bias_sink_and_mask_goes_to_its_place(subject: Subject, *arguments: Any) -> bool:
     """At every operating term: a bias is added to the score of its query and key, a sink to the sum of
     its head, and a mask masks the key of its query.
@@ -205,7 +201,7 @@ def each_bias_sink_and_mask_goes_to_its_place(subject: Subject, *arguments: Any)
     return bool(found)
 
 
-@law(*CALLS, measures=True, exempts=_few_shapes)
+@law(*CALLS, measures=True, exempts=why_few_shapes)
 def each_part_of_the_result_has_its_value(subject: Subject, *arguments: Any) -> None:
     """At every operating point: where arrays with one-hot rows leave one part of a derivative or of
     multi-head attention, the result is this part.
@@ -214,7 +210,7 @@ def each_part_of_the_result_has_its_value(subject: Subject, *arguments: Any) -> 
     _require_entries(subject, probe, one_hot(probe, shape), "entries")
 
 
-@law("merge_attention", measures=True, exempts=_few_shapes)
+@law("merge_attention", measures=True, exempts=why_few_shapes)
 def parts_have_the_weights_of_their_log_sum_exps(subject: Subject, *arguments: Any) -> None:
     """For fixed log-sum-exps of two parts: the weight of each part is e^(its log-sum-exp − the merged
     one), and 0 for a part without keys.
@@ -224,7 +220,7 @@ def parts_have_the_weights_of_their_log_sum_exps(subject: Subject, *arguments: A
     _require_right(subject, probe, [found.weights, found.sums], sentences_of_merging(found), "weights")
 
 
-@law("hard_masked_softmax", measures=True, exempts=_few_shapes)
+@law("hard_masked_softmax", measures=True, exempts=why_few_shapes)
 def weights_are_exponentials_divided_by_their_sum(subject: Subject, *arguments: Any) -> None:
     """At every operating point: the weights of a row in which one score differs are exponentials,
     divided by their sum over the visible keys.
@@ -233,7 +229,7 @@ def weights_are_exponentials_divided_by_their_sum(subject: Subject, *arguments: 
     _require_entries(subject, probe, softmax_weights(probe, shape), "weights")
 
 
-@law("hard_masked_softmax_vjp", measures=True, exempts=_few_shapes)
+@law("hard_masked_softmax_vjp", measures=True, exempts=why_few_shapes)
 def gradients_of_scores_come_from_their_row(subject: Subject, *arguments: Any) -> None:
     """At every operating point: where all visible keys have the weight W, the gradient of the scores
     is W·(g − Σ W·g).
@@ -242,7 +238,7 @@ def gradients_of_scores_come_from_their_row(subject: Subject, *arguments: Any) -
     _require_entries(subject, probe, softmax_gradients(probe, shape), "entries of dscores")
 
 
-@law("decode", measures=True, exempts=_few_shapes)
+@law("decode", measures=True, exempts=why_few_shapes)
 def each_query_of_a_cache_reads_what_it_should(subject: Subject, *arguments: Any) -> None:
     """In programs of appends, rollbacks, evictions and restarts: each query reads the positions that
     are visible to it, with equal weights if all keys are 0.
@@ -252,7 +248,7 @@ def each_query_of_a_cache_reads_what_it_should(subject: Subject, *arguments: Any
     _require_right(subject, probe, [program.reading for program in found], sentences_of_caches(found), "weights")
 
 
-@law("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rotate_half", measures=True, exempts=_few_shapes)
+@law("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rotate_half", measures=True, exempts=why_few_shapes)
 def each_pair_rotates_by_its_angle(subject: Subject, *arguments: Any) -> None:
     """At every operating point: a row that is 0 except in one channel becomes the cosine of its angle
     in this channel and the sine in its partner.
@@ -266,7 +262,7 @@ def each_pair_rotates_by_its_angle(subject: Subject, *arguments: Any) -> None:
     *("inv_freq", "rope_angles", "rope_tables", "sinusoidal_positional_encoding", "causal_mask"),
     *("alibi_slopes", "alibi_bias"),
     measures=True,
-    exempts=_few_shapes,
+    exempts=why_few_shapes,
     exact="for masks",
 )
 def each_entry_of_a_table_has_its_value(subject: Subject, *arguments: Any) -> None:
@@ -315,11 +311,11 @@ def _require_possible(
     if excluded.any():
         index = tuple(int(i) for i in np.argwhere(excluded)[0])
         lower, upper = (float(bound[index[-2:]]) for bound in possible)
-        due = f"exactly {lower!r}" if lower == upper else f"from {lower!r} to {upper!r}"
+        correct = f"exactly {lower!r}" if lower == upper else f"from {lower!r} to {upper!r}"
         subject.calls[:] = probe.made[-1:]
         raise BrokenError(
-            f"{entry(name, index)}={found[index]}, but should be {due}, however a kernel in {subject.arithmetic.name} "
-            f"rounds; {int(excluded.sum())} of {excluded.size} entries are wrong.{remark}",
+            f"{entry(name, index)}={found[index]}, but should be {correct}, however a kernel in "
+            f"{subject.arithmetic.name} rounds; {int(excluded.sum())} of {excluded.size} entries are wrong.{remark}",
             probe.worst if probe.wrong else np.inf,
         )
     _require_right(subject, probe, [reading], (), f"entries of {name}")
@@ -327,12 +323,12 @@ def _require_possible(
 
 def _scale_of(pairs: PairProbe, out: Array, subject: Subject) -> str:
     """A sentence about the scale that the weights have, if it is another one than the right one."""
-    factors = [scale_between(pairs, each, subject.arithmetic) for each in out.reshape(-1, *out.shape[-2:])]
-    found = [factor for factor in factors if factor is not None]
-    low, high = min((low for low, _ in found), default=1.0), max((high for _, high in found), default=1.0)
-    if len(found) < len(factors) or low <= 1 <= high:
+    factors = [scale_between(pairs, problem, subject.arithmetic) for problem in out.reshape(-1, *out.shape[-2:])]
+    ranges = [factor for factor in factors if factor is not None]
+    lowest, highest = min((low for low, _ in ranges), default=1.0), max((high for _, high in ranges), default=1.0)
+    if len(ranges) < len(factors) or lowest <= 1 <= highest:
         return ""
-    return f" The weights are those of a scale between {low:.6g} and {high:.6g} times the right one."
+    return f" The weights are those of a scale between {lowest:.6g} and {highest:.6g} times the right one."
 
 
 def _measuring(subject: Subject, arguments: Sequence[Any]) -> tuple[Probe, Shape]:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import RaisedError, results_of
 from properties.contract.subject import Subject
+from properties.laws.feature_rules import why_few_shapes
 from properties.laws.law import Laws
 from properties.strategies.domains import DOMAINS
 from properties.strategies.memory import calls_in_memory
@@ -15,12 +15,7 @@ __all__ = ["law"]
 law = Laws(lambda operation: ("shared memory",))
 
 
-def _few_shapes(implementation: Implementation) -> str:
-    shapes = implementation.support.shapes
-    return f"It takes at most {shapes.most} shapes, which other laws need." if shapes else ""
-
-
-@law(*(name for name in OPERATIONS if "shared memory" in DOMAINS[name]), measures=True, exempts=_few_shapes)
+@law(*(name for name in OPERATIONS if "shared memory" in DOMAINS[name]), measures=True, exempts=why_few_shapes)
 def arguments_that_share_memory_are_read_as_copies(subject: Subject, *arguments: Any) -> bool:
     """At fixed sizes: the call gives the same result as with separate contiguous arrays.
 

@@ -34,7 +34,6 @@ __all__ = [
     "TERMS",
     "TOKENS",
     "Point",
-    "calls_at",
     "taken_at",
 ]
 
@@ -83,24 +82,15 @@ class Point:
         return any(sizes[name] < self.sizes[name] for name in common & _LENGTHS)
 
 
-def calls_at(
-    points: Sequence[Point], operation: Operation, implementation: Implementation
-) -> tuple[list[tuple[Any, ...]], list[str]]:
-    """Return the arguments of the calls at some points, and the names of the points without a call.
-
-    An operation has no point with an option that it does not have, or that the implementation does
-    not declare. Where the implementation takes only other sizes, two points may be the same call:
-    the second point is then without a call.
-    """
-    taken, untaken = taken_at(points, operation, implementation)
-    return [*taken.values()], untaken
-
-
 def taken_at(
     points: Sequence[Point], operation: Operation, implementation: Implementation
 ) -> tuple[dict[str, tuple[Any, ...]], list[str]]:
     """Return the arguments of the calls at some points by the names of the points, and the names of
-    the points without a call, as `calls_at`.
+    the points without a call.
+
+    An operation has no point with an option that it does not have, or that the implementation does
+    not declare. Where the implementation takes only other sizes, two points may be the same call:
+    the second point is then without a call.
     """
     taken: dict[str, tuple[Any, ...]] = {}
     known, untaken, declared = set[Any](), list[str](), set(FEATURES) & set(operation.options)

@@ -8,7 +8,7 @@ from typing import Any
 
 from properties.verifier.report import Cause, Report, fails
 
-__all__ = ["Change", "Comparison", "Known", "against", "compared"]
+__all__ = ["Change", "Comparison", "Known", "against", "compared", "law_id"]
 
 _MIN_FACTOR = 2.0  # of a time or an error: a smaller change is noise of a busy machine, or of other cases
 _MIN_SECONDS = 1.0  # of all cases together: below that it does not matter that an operation is slower
@@ -112,10 +112,11 @@ def against(report: Report, baseline: dict[str, Any]) -> tuple[Report, Compariso
 
 
 def _outcomes(report: dict[str, Any]) -> dict[tuple[str, str], Outcome]:
-    return {(one["implementation"], _law_id(one)): one for one in report["outcomes"]}
+    return {(one["implementation"], law_id(one)): one for one in report["outcomes"]}
 
 
-def _law_id(outcome: Outcome) -> str:
+def law_id(outcome: Outcome) -> str:
+    """Return the id of an outcome's law, "law[operation]"."""
     return f"{outcome['law']}[{outcome['operation']}]"
 
 
@@ -153,7 +154,7 @@ def _change(was: Outcome | None, now: Outcome | None, why: str = "") -> Change:
     outcome = now or was
     assert outcome is not None
     before, after = (one["status"] if one else "not there" for one in (was, now))
-    return Change(outcome["implementation"], _law_id(outcome), before, after, why)
+    return Change(outcome["implementation"], law_id(outcome), before, after, why)
 
 
 def _cause(outcome: Outcome) -> str:
@@ -192,4 +193,4 @@ def _further(pairs: list[tuple[Outcome, Outcome]]) -> Iterator[Change]:
     for before, after, outcome in sorted(passing, key=lambda each: -each[1]):
         if after >= _MIN_FACTOR * before and after > 0:
             errors = f"{before:.2g}", f"{after:.2g}"
-            yield Change(outcome["implementation"], _law_id(outcome), *errors, "max error ÷ error limit")
+            yield Change(outcome["implementation"], law_id(outcome), *errors, "max error ÷ error limit")

@@ -21,7 +21,7 @@ def print_not_taken(console: Console, report: Report) -> None:
     """
     for name, found in report.not_taken.items():
         sign = ("✗ ", "bold red") if report.strict else ("· ", "dim")
-        calls = counted(sum(one.calls for one in found), "call")
+        calls = counted(sum(condition.calls for condition in found), "call")
         verdict = "with --strict, they are failures" if report.strict else "they are no failures"
         console.print(Text.assemble(sign, "not taken  ", (name, "bold"), f"  {calls} raised: {verdict}"))
         for line in not_taken_lines(found):
@@ -32,11 +32,11 @@ def print_not_taken(console: Console, report: Report) -> None:
 
 def print_undeclared_features(console: Console, report: Report) -> None:
     """Print once for each implementation which parameters of its functions no feature declares."""
-    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    undeclared: dict[str, dict[str, tuple[str, ...]]] = {}
     for outcome in report.outcomes:
         if outcome.undeclared_features:
-            found.setdefault(outcome.implementation, {})[outcome.operation] = outcome.undeclared_features
-    for name, operations in found.items():
+            undeclared.setdefault(outcome.implementation, {})[outcome.operation] = outcome.undeclared_features
+    for name, operations in undeclared.items():
         console.print(Text.assemble(("· not tested  ", "dim"), (name, "bold"), "  parameters that no feature declares"))
         for operation, features in operations.items():
             print_indented(console, f"{operation}: {', '.join(features)}")
@@ -51,8 +51,8 @@ def not_taken_lines(found: Iterable[NotTaken]) -> Iterator[str]:
     section of the edges comes last.
     """
     sections: dict[tuple[bool, str], list[NotTaken]] = {}
-    for one in sorted(found, key=lambda one: one.is_edge):
-        sections.setdefault((one.is_edge, one.operation), []).append(one)
+    for condition in sorted(found, key=lambda condition: condition.is_edge):
+        sections.setdefault((condition.is_edge, condition.operation), []).append(condition)
     for (is_edge, operation), members in sections.items():
         yield f"{operation}{', edges' if is_edge else ''}: {'; '.join(_by_error(members))}"
 
@@ -60,7 +60,7 @@ def not_taken_lines(found: Iterable[NotTaken]) -> Iterator[str]:
 def _by_error(members: Iterable[NotTaken]) -> Iterator[str]:
     """Yield the conditions that have the same exception together, with the exception once."""
     errors: dict[str, list[NotTaken]] = {}
-    for one in members:
-        errors.setdefault(one.error, []).append(one)
-    for error, same in errors.items():
-        yield f"{', '.join(one.where for one in same)} ({error})"
+    for condition in members:
+        errors.setdefault(condition.error, []).append(condition)
+    for error, together in errors.items():
+        yield f"{', '.join(condition.where for condition in together)} ({error})"

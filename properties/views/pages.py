@@ -80,12 +80,12 @@ def print_coverage(console: Console) -> None:
 
 def _largest(operation: Operation, *axes: str) -> str:
     """The largest size of some axes of an operation in the default plan; "" if it has no such axis."""
-    own = {*operation.parameters, *(axis for named in operation.axes.values() for axis in named)}.intersection(axes)
+    asked = {*operation.parameters, *(axis for named in operation.axes.values() for axis in named)}.intersection(axes)
     domains = [domain for domain in DOMAINS[operation.name].values() if domain.name not in _LONG_PLAN]
-    usual = {} if "wq" in operation.axes else SIZES  # tokens of multi-head attention are fewer
-    drawn = [max(one.sizes.get(axis, usual.get(axis, (0,)))) for one in domains if not one.points for axis in own]
-    fixed = [point.sizes.get(axis, 0) for domain in domains for point in domain.points for axis in own]
-    return str(max(drawn + fixed)) if own else ""
+    everyday = {} if "wq" in operation.axes else SIZES  # tokens of multi-head attention are fewer
+    drawn = [max(one.sizes.get(axis, everyday.get(axis, (0,)))) for one in domains if not one.points for axis in asked]
+    fixed = [point.sizes.get(axis, 0) for domain in domains for point in domain.points for axis in asked]
+    return str(max(drawn + fixed)) if asked else ""
 
 
 _LONG_PLAN = ("131072 keys",)

@@ -9,10 +9,11 @@ from typing import Any
 from properties.bugs import CATALOGUE
 from properties.contract.names import parts_of
 from properties.laws import LAWS
+from properties.verifier.comparison import law_id
 from properties.verifier.report import PASSING
 from properties.views.statuses import LABELS, SIGNS
 
-__all__ = ["Implementation", "Matrix", "law_id", "matrix"]
+__all__ = ["Implementation", "Matrix", "matrix"]
 
 _ORDER = {law.id: place for place, law in enumerate(LAWS)}
 _KNOWN = {law.id: law for law in LAWS}
@@ -168,11 +169,6 @@ def matrix(reports: Sequence[dict[str, Any]]) -> Matrix:
             implementations.append(Implementation(shown, group, arithmetic, own))
     laws = dict.fromkeys(law_id(outcome) for each in implementations for outcome in each.outcomes)
     return Matrix(tuple(implementations), tuple(sorted(laws, key=lambda law: _ORDER.get(law, len(_ORDER)))))
-
-
-def law_id(outcome: Outcome) -> str:
-    """Return the id of an outcome's law, "law[operation]"."""
-    return f"{outcome['law']}[{outcome['operation']}]"
 
 
 def _short(excess: float | str) -> float | str:

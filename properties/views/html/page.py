@@ -8,10 +8,11 @@ from typing import Any
 
 from markupsafe import Markup
 
+from properties.verifier.comparison import law_id
 from properties.verifier.report import counted
 from properties.views.html.figures import FIGURES
 from properties.views.html.figures.run import budgets_used
-from properties.views.html.matrix import Matrix, law_id, matrix
+from properties.views.html.matrix import Matrix, matrix
 from properties.views.html.rendering import beside, rendered
 from properties.views.html.violations import Finding, finding, linked
 from properties.views.statuses import LABELS, label
