@@ -241,6 +241,7 @@ def test_without_a_log_sum_exp_the_output_is_judged_and_told_apart():
         assert left == {
             "merging attention over two parts of the keys gives the whole",
             "a softcap bounds the log-sum-exp",
+            "the log-sum-exp counts the visible keys",
         }
     silent = Implementation(
         "mine", {"attention": lambda *x, **o: REFERENCE["attention"](*x, **o)[0]}, features=FEATURES

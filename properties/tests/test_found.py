@@ -124,6 +124,7 @@ def masked_before_scaling(refuses):
     return {"attention": attention}
 
 
+@pytest.mark.thorough
 def test_scales_of_0_and_below_are_drawn_and_need_not_be_taken():
     features = ("scale", "causal")
     found = causes(Implementation("early mask", masked_before_scaling(False), features=features), 25)

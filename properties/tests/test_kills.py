@@ -31,6 +31,7 @@ def violated(mutant):
     return [found.law for found in outcomes if found.status == "violated"]
 
 
+@pytest.mark.thorough
 def test_the_quick_plan_sees_nearly_all_on_its_few_cases():
     """Of every eighth mutant at least 95 %."""
     mutants = list(MUTANTS.values())[::8]

@@ -45,7 +45,13 @@ def test_every_variant_is_neat_and_compiles(folder):
 
 @pytest.mark.parametrize(
     ("library", "dtype"),
-    [("numpy", "float16"), ("torch", "bfloat16"), ("torch", "float32"), ("jax", "bfloat16"), ("ctypes", "float32")],
+    [
+        ("numpy", "float16"),
+        pytest.param("torch", "bfloat16", marks=pytest.mark.thorough),
+        ("torch", "float32"),
+        ("jax", "bfloat16"),
+        ("ctypes", "float32"),
+    ],
 )
 def test_as_it_is_written_it_says_what_is_to_be_filled_in(folder, capsys, library, dtype):
     if importlib.util.find_spec(library) is None:

@@ -541,6 +541,7 @@ def without_zeros(function):
     return call
 
 
+@pytest.mark.thorough
 def test_positive_sizes_in_a_word_mean_that_no_law_draws_a_size_of_0():
     small = {name: without_zeros(function) for name, function in REFERENCE.items()}
     promised = Implementation("mine", small, supports="positive sizes", refuses=(ValueError,))
