@@ -59,6 +59,12 @@ def _finer_results(implementation: Implementation) -> str:
 law = Laws(lambda operation: ("operating points",))
 
 
+def _restricts_heads(implementation: Implementation) -> str:
+    """Return why heads that do not divide are not tried; "" if they are."""
+    restricts = any("heads" in name for name in implementation.restricted)
+    return why_few_shapes(implementation) or ("It declares which numbers of heads it takes." if restricts else "")
+
+
 @law(*_ATTENTION, measures=True, exempts=why_few_shapes)
 def each_query_reads_what_it_should(subject: Subject, *arguments: Any) -> None:
     """At every operating point: with q = 0, the output is the mean of the values of the visible
@@ -101,7 +107,7 @@ def scores_are_the_scaled_dot_products(subject: Subject, *arguments: Any) -> Non
     _require_right(subject, probe, [found.reading], sentences_of_scores(found), "weights of one-hot queries and keys")
 
 
-@law("grouped_query_attention", "attention", measures=True, exempts=why_few_shapes, domains=("operating heads",))
+@law("grouped_query_attention", "attention", measures=True, exempts=_restricts_heads, domains=("operating heads",))
 def heads_that_do_not_divide_are_refused(subject: Subject, *arguments: Any) -> None:
     """If the number of key heads does not divide the number of heads, the call raises an exception.
 

@@ -11,7 +11,7 @@ from properties.bugs import CATALOGUE
 from properties.bugs.reference import REFERENCE
 from properties.contract.features import FEATURES
 from properties.contract.operations import OPERATIONS
-from properties.laws import FAMILIES
+from properties.laws import FAMILIES, find
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS
 from properties.verifier.plan import is_quick
@@ -150,3 +150,11 @@ def test_small_errors_are_told_by_their_size_and_their_signs():
     assert said(SDPA, "each query reads what it should").endswith("of the largest, all too large.")
     softmax = said("hard_masked_softmax", "weights are exponentials divided by their sum")
     assert softmax.endswith("of the largest, as by roundings.")
+
+
+def test_heads_that_do_not_divide_are_not_tried_where_numbers_of_heads_are_declared():
+    (law,) = find("heads that do not divide are refused[attention]")
+    for supports in ({"num_heads": (4,), "kv_heads": (4,)}, "no grouped heads", "heads divide"):
+        mine = Implementation("mine", {"attention": REFERENCE["attention"]}, supports=supports)
+        assert law.not_applicable(mine) == "It declares which numbers of heads it takes."
+    assert not law.not_applicable(Implementation("mine", {"attention": REFERENCE["attention"]}, supports=()))
