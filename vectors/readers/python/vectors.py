@@ -48,12 +48,17 @@ def tensor(data, name, told):
 
 def formula(told):
     """The array that the formula of a long case gives."""
-    a, b, s = told["factors"]
-    x = ((a * np.arange(np.prod(told["shape"][:-1]))[:, None] + b * np.arange(told["shape"][-1]) + s) % 127 - 63) / 16
-    x[:, :1] = told.get("first", x[:, :1])
-    for row, numbers in told.get("rows", {}).items():
-        x[int(row)] = numbers
-    return x.reshape(told["shape"])
+    try:
+        (a, b, s), shape = told["factors"], told["shape"]
+        if not all(type(n) is int and n >= 0 for n in shape) or np.prod(shape, dtype=float) > 2**28:
+            raise ValueError
+        x = ((a * np.arange(np.prod(shape[:-1]))[:, None] + b * np.arange(shape[-1]) + s) % 127 - 63) / 16
+        x[:, :1] = told.get("first", x[:, :1])
+        for row, numbers in told.get("rows", {}).items():
+            x[int(row)] = numbers
+        return x.reshape(shape)
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError):
+        raise ValueError("The formula of an input is wrong.") from None
 
 
 def checked(told, known):
