@@ -488,7 +488,7 @@ def preset(name: str) -> Arithmetic:
     """Return the arithmetic of a preset's name, to use as it stands or to change with
     `dataclasses.replace`.
 
-    Suffixes may follow any name: those of `_SUFFIXES`, in any order, and then -torch-tanh,
+    Suffixes may follow any name: first any of `_SUFFIXES`, in any order, then -torch-tanh,
     -tanh-by-exponentials or -approximate-tanh, which state how a kernel computes the tanh of a cap.
 
     Raises TypeError for a name of another type than str, and ValueError for an unknown name.

@@ -12,7 +12,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError, RaisedError, entry
 from properties.contract.subject import Subject
-from properties.contract.support import NotTakenError
+from properties.contract.support import NotTakenError, OutsideError
 from properties.inspection.array import Array
 from properties.inspection.caches import caches, sentences_of_caches
 from properties.inspection.curve import curve
@@ -121,6 +121,8 @@ def heads_that_do_not_divide_are_refused(subject: Subject, *arguments: Any) -> N
         return
     finally:
         subject.calls.clear()
+    if not sentences:
+        raise OutsideError("The sizes that it takes have no heads that do not divide.")
     raise BrokenError(" ".join(sentences))
 
 

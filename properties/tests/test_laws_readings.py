@@ -11,9 +11,12 @@ from properties.bugs import CATALOGUE
 from properties.bugs.reference import REFERENCE
 from properties.contract.features import FEATURES
 from properties.contract.operations import OPERATIONS
+from properties.contract.subject import Subject
+from properties.contract.support import OutsideError
 from properties.laws import FAMILIES, find
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS
+from properties.strategies.plain_calls import plain_call
 from properties.verifier.plan import is_quick
 from properties.verifier.verify import examine
 
@@ -157,4 +160,8 @@ def test_heads_that_do_not_divide_are_not_tried_where_numbers_of_heads_are_decla
     for supports in ({"num_heads": (4,), "kv_heads": (4,)}, "no grouped heads", "heads divide"):
         mine = Implementation("mine", {"attention": REFERENCE["attention"]}, supports=supports)
         assert law.not_applicable(mine) == "It declares which numbers of heads it takes."
-    assert not law.not_applicable(Implementation("mine", {"attention": REFERENCE["attention"]}, supports=()))
+    mine = Implementation("mine", {"attention": REFERENCE["attention"]}, supports=())
+    assert not law.not_applicable(mine)
+    arguments = plain_call(OPERATIONS["attention"], mine, {"num_heads": 4, "kv_heads": 2})
+    with pytest.raises(OutsideError, match="no heads that do not divide"):
+        law.hold(Subject(mine, "attention"), law.case(arguments, 0))
