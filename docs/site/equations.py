@@ -185,6 +185,8 @@ ELSEWHERE: dict[str, str] = {
     "attention": "It is attention with features that TorchLean does not have: the extended definitions state it.",
     "attention_vjp": "It is the gradient of attention with its features: the extended definitions state it.",
     "attention_jvp": "It is the derivative of attention with its features: the extended definitions state it.",
+    "packed_attention": "It is attention of each packed sequence: the extended definitions state it.",
+    "packed_attention_vjp": "It is the gradient of attention of packed sequences: the extended definitions state it.",
     "merge_attention": "It joins attention over two parts of the keys: the extended definitions state it.",
     "alibi_slopes": "It is the slope of each head: the extended definitions state it.",
     "alibi_bias": "It is each head's slope times the distance: the extended definitions state it.",

@@ -94,7 +94,10 @@ def another(operation: Operation, implementation: Implementation, arguments: tup
     if "kind" in given:
         return tuple(drawn_frequencies.another(given, implementation).values())
     increments = _increments(operation, given)
-    changed = tuple(_changed(argument, increments.get(parameter)) for parameter, argument in given.items())
+    changed = tuple(
+        argument if operation.is_length(parameter) else _changed(argument, increments.get(parameter))
+        for parameter, argument in given.items()
+    )
     return changed if implementation.takes(operation, changed) else arguments
 
 
