@@ -24,7 +24,7 @@ CAUSES = ("defect", "convention", "arithmetic")
 readings; rounding, or overflow.
 """
 FAMILIES = {
-    "attention": ("scaled_dot_product", "causal_attention", "grouped_query", "attention", "merge"),
+    "attention": ("scaled_dot_product", "causal_attention", "grouped_query", "attention", "packed", "merge"),
     "multi-head attention": ("multi_head",),
     "caches": ("decode",),
     "masks": ("causal_mask", "padding_mask", "combine_masks", "hard_masked_softmax"),
