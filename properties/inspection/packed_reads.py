@@ -71,12 +71,12 @@ def _shapes(probe: Probe, shape: Shape) -> Iterator[tuple[Sequence[tuple[int, in
     """The shapes of the packings that are measured, and their lengths."""
     if shape.sizes["total_k"] * shape.sizes["kv_heads"] <= _MOST_KEYS:
         yield None, _wide(probe, shape)
-    kept = {name: value for name, value in shape.arguments.items() if name not in PACKED and name[:3] != "cu_"}
+    remaining = {name: value for name, value in shape.arguments.items() if name not in PACKED and name[:3] != "cu_"}
     for lengths in _LENGTHS:
         boundaries = np.concatenate([[(0, 0)], np.cumsum(lengths, 0)]).astype(np.int32).T
         options = dict(zip(("cu_q", "cu_k"), boundaries, strict=True))
         total = dict(zip(packing.AXES.values(), boundaries[:, -1].tolist(), strict=True))
-        other = replace(shape, sizes={**shape.sizes, **total}, arguments={**kept, **options})
+        other = replace(shape, sizes={**shape.sizes, **total}, arguments={**remaining, **options})
         call = packing.with_longest(probe.operation, probe.caller.implementation.features, other.call(probe.operation))
         longest = {name: value for name, value in probe.operation.named(call).items() if name[:3] == "max" and value}
         other = _wide(probe, replace(other, arguments={**other.arguments, **longest}))
@@ -102,25 +102,25 @@ def sentences_of_packed_reads(found: Sequence[PackedReads]) -> tuple[str, ...]:
 
 def _sentences(packed: PackedReads) -> list[str]:
     """The sentences about a packing: one for the queries of a sequence with the same mistake."""
-    alike: dict[tuple[int, Any], list[tuple[int, int]]] = {}
+    same_mistakes: dict[tuple[int, Any], list[tuple[int, int]]] = {}
     for index in np.flatnonzero(packed.reading.wrong.any(1)).tolist():
         row, head = divmod(index, packed.heads[0])
         sequence, query = _owner(packed, "q", row)
-        if told := _difference(packed, index, sequence):
-            alike.setdefault((sequence, told), []).append((query, head))
+        if mistakes := _difference(packed, index, sequence):
+            same_mistakes.setdefault((sequence, mistakes), []).append((query, head))
     sentences = []
-    for (sequence, told), places in alike.items():
-        queries, heads = (sorted(set(each)) for each in zip(*places, strict=True))
+    for (sequence, mistakes), places in same_mistakes.items():
+        queries, heads = (sorted(set(values)) for values in zip(*places, strict=True))
         words = f"{spanned(queries, 'query')} of sequence {sequence}"
         words += f" in {spanned(heads, 'head', packed.heads[0])}" if len(heads) < packed.heads[0] else ""
-        sentences.append(f"{words} {' and '.join(f'{verbs[len(queries) > 1]} {rest}' for verbs, rest in told)}.")
+        sentences.append(f"{words} {' and '.join(f'{verbs[len(queries) > 1]} {rest}' for verbs, rest in mistakes)}.")
     if sentences and packed.lengths:
         parts = (
-            f"{name} {', '.join(map(str, each))}"
-            for name, each in zip(("n_q", "n_k"), np.transpose(packed.lengths), strict=True)
+            f"{name} {', '.join(map(str, values))}"
+            for name, values in zip(("n_q", "n_k"), np.transpose(packed.lengths), strict=True)
         )
         sentences[0] = f"with {' and '.join(parts)}: {sentences[0]}"
-    return [f"{each[0].upper()}{each[1:]}" for each in sentences]
+    return [f"{sentence[0].upper()}{sentence[1:]}" for sentence in sentences]
 
 
 def _owner(packed: PackedReads, side: str, row: int) -> tuple[int, int]:
@@ -138,15 +138,19 @@ def _difference(packed: PackedReads, index: int, own: int) -> tuple[tuple[tuple[
         return ((_ARE, "NaN or infinite"),)
     if np.allclose(measured, expected, rtol=0, atol=_NEAR * expected.max(initial=0.0)):
         return ()
-    read, due = (np.flatnonzero(np.abs(each) > LEAST_SHARE * np.abs(each).max()) for each in (measured, expected))
-    if not read.size:
+    read_numbers, due_numbers = (
+        np.flatnonzero(np.abs(values) > LEAST_SHARE * np.abs(values).max()) for values in (measured, expected)
+    )
+    if not read_numbers.size:
         return ((_READS, "no key"),)
-    (read_rows, read_heads), (due_rows, due_heads) = (np.divmod(each, packed.heads[1]) for each in (read, due))
+    (read_rows, read_heads), (due_rows, due_heads) = (
+        np.divmod(values, packed.heads[1]) for values in (read_numbers, due_numbers)
+    )
     if np.array_equal(read_rows, due_rows):
         if np.array_equal(read_heads, due_heads):
             total = f"{measured.sum():.4g}, should be {expected.sum():.4g}"
             return ((_READS, f"the right keys, with weights that add up to {total}"),)
-        heads = (spanned(sorted(set(each.tolist())), "key head") for each in (read_heads, due_heads))
+        heads = (spanned(sorted(set(values.tolist())), "key head") for values in (read_heads, due_heads))
         return ((_READS, ", should read ".join(heads)),)
     surplus, missing = np.setdiff1d(read_rows, due_rows).tolist(), np.setdiff1d(due_rows, read_rows).tolist()
     found = [(_READS, _keys(packed, surplus, own, "masked "))] if surplus else []
@@ -162,10 +166,10 @@ def _keys(packed: PackedReads, rows: Sequence[int], own: int, of_own: str = "") 
         sequence, place = _owner(packed, "k", row)
         places.setdefault(sequence, []).append(place)
     return " and ".join(
-        f"{of_own}{spanned(each, 'key')}"
+        f"{of_own}{spanned(values, 'key')}"
         if sequence == own
-        else f"{spanned(each, 'row')} of k, which no sequence uses"
+        else f"{spanned(values, 'row')} of k, which no sequence uses"
         if sequence < 0
-        else f"{spanned(each, 'key')} of sequence {sequence}"
-        for sequence, each in places.items()
+        else f"{spanned(values, 'key')} of sequence {sequence}"
+        for sequence, values in places.items()
     )

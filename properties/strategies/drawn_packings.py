@@ -42,18 +42,18 @@ def chosen(
     count, may_pad = sizes["sequences"], "no padding rows" not in implementation.support.options
     drawn = zip(*_drawn(implementation, count, offered, choose), strict=True) if "total_q" not in sizes else ((), ())
     case: Case = {}
-    for (side, axis), used in zip(AXES.items(), map(np.array, drawn), strict=True):
+    for (side, axis), used_rows in zip(AXES.items(), map(np.array, drawn), strict=True):
         is_used_in_part = f"seqused_{side}" in options and may_pad
         unused = np.array([choose.among(_UNUSED) if is_used_in_part else 0 for _ in range(count)], int)
         if axis in sizes:
             owned = _shares(sizes[axis], count, choose)
-            used = np.maximum(owned - unused, 0)
+            used_rows = np.maximum(owned - unused, 0)
         else:
-            owned = used + unused
+            owned = used_rows + unused
             sizes[axis] = int(owned.sum()) + (choose.among(_BEHIND) if may_pad else 0)
         case[f"cu_{side}"] = np.cumsum([0, *owned]).astype(np.int32)
         if f"seqused_{side}" in options:
-            case[f"seqused_{side}"] = used.astype(np.int32)
+            case[f"seqused_{side}"] = used_rows.astype(np.int32)
         if f"max_seqlen_{side}" in options:
             slack = choose.among(_SLACK) if implementation.resolved_conventions.max_seqlen == "bound" else 0
             case[f"max_seqlen_{side}"] = int(owned.max(initial=0)) + slack
@@ -62,8 +62,8 @@ def chosen(
 
 def _shares(total: int, count: int, choose: Choices) -> Any:
     """Return lengths of a number of sequences that share all rows, some of them empty."""
-    cuts = np.sort(choose.integers(0, total, max(count - 1, 0)))
-    return np.diff([0, *cuts, total])[:count]
+    boundaries = np.sort(choose.integers(0, total, max(count - 1, 0)))
+    return np.diff([0, *boundaries, total])[:count]
 
 
 def _drawn(implementation: Implementation, count: int, offered: Lengths, choose: Choices) -> list[tuple[int, int]]:
@@ -127,10 +127,10 @@ def _counts(case: Case) -> tuple[Any, Any]:
     """Return how many rows are unused and used, by side, kind and sequence; and how many rows come
     behind the last sequence, by side.
     """
-    used = np.transpose(lengths(case)).reshape(2, -1)
+    used_rows = np.transpose(lengths(case)).reshape(2, -1)
     owned = np.array([np.diff(case[f"cu_{side}"]) for side in AXES])
     behind = np.array([len(case[side]) - case[f"cu_{side}"][-1] for side in AXES])
-    return np.stack([owned - used, used], 1), behind
+    return np.stack([owned - used_rows, used_rows], 1), behind
 
 
 def _with(counts: Any, place: tuple[Any, ...], number: int) -> Any:
@@ -142,13 +142,13 @@ def _with(counts: Any, place: tuple[Any, ...], number: int) -> Any:
 def _packed_again(operation: Operation, case: Case, numbers: Any, counts: Any, behind: Any) -> Case:
     """Return the case (test input) with the first rows of some sequences, as `_counts` gives them."""
     changed = dict(case)
-    for (side, axis), (unused, used), more in zip(AXES.items(), counts, behind, strict=True):
-        boundaries, owned = case[f"cu_{side}"], used + unused
-        starts, number_of_rows = [*boundaries[numbers], boundaries[-1]], [*owned, more]
+    for (side, axis), (unused, used_rows), rows_behind in zip(AXES.items(), counts, behind, strict=True):
+        boundaries, owned = case[f"cu_{side}"], used_rows + unused
+        starts, number_of_rows = [*boundaries[numbers], boundaries[-1]], [*owned, rows_behind]
         index = [start + np.arange(number) for start, number in zip(starts, number_of_rows, strict=True)]
         changed[f"cu_{side}"] = np.cumsum([0, *owned]).astype(np.int32)
         if case[f"seqused_{side}"] is not None:
-            changed[f"seqused_{side}"] = used.astype(np.int32)
+            changed[f"seqused_{side}"] = used_rows.astype(np.int32)
         if case[f"max_seqlen_{side}"] is not None:
             longest = np.diff(boundaries).max(initial=0) - owned.max(initial=0)
             changed[f"max_seqlen_{side}"] = case[f"max_seqlen_{side}"] - int(longest)
