@@ -243,6 +243,36 @@ def padding_mask(lengths: Any, max_len: int) -> Any:
     return np.arange(max_len) < lengths[:, None]
 
 
+def left_padding_mask(lengths: Any, n: int) -> Any:
+    """Return a mask that is True where position j is a token of sequence b, whose tokens come last."""
+    return np.arange(n) >= n - lengths[:, None]
+
+
+def document_mask(ids_q: Any, ids_k: Any) -> Any:
+    """Return a mask that is True where query i and key j are in the same document."""
+    return ids_q[:, None] == ids_k
+
+
+def prefix_mask(prefix: int, n: int) -> Any:
+    """Return a mask that is True where key j is in the prefix or not after query i."""
+    return (np.arange(n) < prefix) | causal_mask(n)
+
+
+def chunked_mask(n: int, chunk: int, start: int) -> Any:
+    """Return a mask that is True where key j is not after query i, in the same chunk of positions."""
+    chunks = (start + np.arange(n)) // chunk
+    return (chunks[:, None] == chunks) & causal_mask(n)
+
+
+def tree_mask(parents: Any) -> Any:
+    """Return a mask that is True where key j is node i or one of its ancestors."""
+    mask = np.eye(len(parents), dtype=bool)
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            mask[node] |= mask[parent]
+    return mask
+
+
 def combine_masks(first: Any, second: Any) -> Any:
     """Return a mask that is True where both masks are True."""
     return first & second
@@ -278,6 +308,11 @@ REFERENCE: dict[str, Callable[..., Any]] = {
         hard_masked_softmax_vjp,
         causal_mask,
         padding_mask,
+        left_padding_mask,
+        document_mask,
+        prefix_mask,
+        chunked_mask,
+        tree_mask,
         combine_masks,
         causal_attention,
         sinusoidal_positional_encoding,

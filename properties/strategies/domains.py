@@ -95,6 +95,7 @@ _domain(
     adjust=adjustments.untold,
 )
 _domain("everyday", "Sizes and numbers of every kind.", "causal_attention", adjust=adjustments.alive)
+_domain("everyday", "Documents in runs, in any order, and with gaps.", "document_mask", adjust=adjustments.one_row)
 _domain("everyday", "Sizes and numbers of every kind.", "add_positional_encoding", adjust=adjustments.shared)
 _domain(
     "everyday", "Sizes and numbers of every kind; some tables are rotations.", "apply_rotary", "apply_rotary_vjp",
@@ -354,16 +355,22 @@ for _name in KINDS:
         )
 _EMPTY = {
     "no rows": {"seq_len": (0,), "n_q": (0,), "batch": (0,)},
-    "no columns": {"head_dim": (0,), "embed_dim": (0,), "n_k": (0,), "max_len": (0,)},
+    "no columns": {"head_dim": (0,), "embed_dim": (0,), "n_k": (0,), "max_len": (0,), "n": (0,)},
 }
-_ROWS = (*_ROTARY[:6], "rotate_half", "sinusoidal_positional_encoding", "learned_positional_encoding", "causal_mask")
+_ROWS = (
+    *(*_ROTARY[:6], "rotate_half", "sinusoidal_positional_encoding", "learned_positional_encoding"),
+    *("causal_mask", "document_mask"),
+)
 for _name, _sizes in _EMPTY.items():
     _batched = {name: sizes for name, sizes in _sizes.items() if name != "batch"}
     _domain(_name, "Sequences, masks or widths of 0.", *_ROWS, sizes=_batched, share=0.1)
     _domain(_name, "Masks without entries.", "combine_masks", sizes=_batched, mask=drawn_masks.loose, share=0.1)
-    _domain(_name, "No sequences, or sequences of length 0.", "padding_mask", sizes=_sizes, share=0.1)
+    _domain(
+        _name, "No sequences, or sequences of length 0.", "padding_mask", "left_padding_mask", sizes=_sizes, share=0.1
+    )
     _domain(_name, "No indices, or rows of width 0.", "table_lookup", sizes=_sizes, rank=1, share=0.1)
 _domain("no columns", "A width of 0.", "inv_freq", sizes=_EMPTY["no columns"], share=0.1)
+_domain("no columns", "No tokens.", "prefix_mask", "chunked_mask", "tree_mask", sizes=_EMPTY["no columns"], share=0.1)
 
 
 _FORWARD = (_ATTENTION[0], *_CAUSAL, *_GROUPED, _FEATURED[0])

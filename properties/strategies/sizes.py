@@ -28,6 +28,10 @@ SIZES: dict[str, Sequence[int]] = {
     "kv_heads": (1, 2, 3),
     "group": (1, 2, 3),
     "max_len": LENGTHS,
+    "n": LENGTHS,
+    "prefix": (1, 0, 2, 3, 5, 8, 16, 33, 130),
+    "chunk": (2, 1, 3, 4, 5, 8, 16, 64),
+    "start": (0, 1, 3, 7, 63, 2**31, -1, -2, -3, -5, -8, -17, -64),
     "rows": (1, 2, 3, 16, 100),
     "batch": (1, 2, 3),
 }
@@ -203,7 +207,7 @@ class Sizes:
         if (partner := _PARTNERS.get(name)) and self._is_tied(partner, name) and partner in self._names():
             options = [size for size in options if self._partners(partner, sizes, (name, size))] or options
         supported = self._options(name, options, beside)
-        return min(supported) if choose.simplest else choose.among(supported)
+        return min(supported, key=abs) if choose.simplest else choose.among(supported)
 
     def _is_tied(self, name: str, other: str) -> bool:
         """Return whether the implementation restricts the difference of two sizes."""
