@@ -255,13 +255,15 @@ def document_mask(ids_q: Any, ids_k: Any) -> Any:
 
 def prefix_mask(prefix: int, n: int) -> Any:
     """Return a mask that is True where key j is in the prefix or not after query i."""
-    return (np.arange(n) < prefix) | causal_mask(n)
+    positions = np.arange(n)
+    return (positions < prefix) | not_after(positions, positions[:, None])
 
 
 def chunked_mask(n: int, chunk: int, start: int) -> Any:
     """Return a mask that is True where key j is not after query i, in the same chunk of positions."""
-    chunks = (start + np.arange(n)) // chunk
-    return (chunks[:, None] == chunks) & causal_mask(n)
+    positions = np.arange(n)
+    chunks = (start + positions) // chunk
+    return (chunks[:, None] == chunks) & not_after(positions, positions[:, None])
 
 
 def tree_mask(parents: Any) -> Any:
