@@ -126,6 +126,6 @@ __all__ = [
     "scaled_dot_product_attention_vjp",
     "sinusoidal_positional_encoding",
     "table_lookup",
-    "tree_mask",
     "tensor2tensor_sinusoidal",
+    "tree_mask",
 ]

@@ -94,8 +94,8 @@ def tree_mask(parents: Any, **options: Unpack[AnswerOptions]) -> NDArray[np.bool
         raise ValueError(f"parents[{node}]={parent[node]}, but should be less than {node}, or -1 for a root.")
     require_entries(rows=parent.size, columns=parent.size)
     allowed = np.eye(parent.size, dtype=bool)
-    for node in np.flatnonzero(parent >= 0):  # the row of the parent is already complete
-        allowed[node] |= allowed[parent[node]]
+    for child in np.flatnonzero(parent >= 0):  # the row of the parent is already complete
+        allowed[child] |= allowed[parent[child]]
     return answered(allowed, **options)
 
 

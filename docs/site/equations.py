@@ -193,7 +193,7 @@ ELSEWHERE: dict[str, str] = {
     "them.",
     "decode": "It is attention over the keys in a cache after a program of steps, with an offset and a window.",
     "padding_mask": "Its mask shows the keys before a length.",
-    "left_padding_mask": "Its mask shows the tokens of sequences whose tokens come last: the extended definitions state it.",
+    "left_padding_mask": "Its mask shows the tokens after the padding: the extended definitions state it.",
     "document_mask": "Its mask shows the keys of the query's document: the extended definitions state it.",
     "prefix_mask": "Its mask shows the prefix and earlier keys: the extended definitions state it.",
     "chunked_mask": "Its mask shows earlier keys of the query's chunk: the extended definitions state it.",

@@ -27,9 +27,7 @@ _NAMES = {
     "a causal mask equals its definition": "causal_mask",
     "a padding mask equals its definition": "padding_mask",
     "a combined mask equals its definition": "combine_masks",
-    "a mask of sequences equals its definition": (
-        "left_padding_mask document_mask prefix_mask chunked_mask tree_mask"
-    ),
+    "a mask of sequences equals its definition": ("left_padding_mask document_mask prefix_mask chunked_mask tree_mask"),
     "the sinusoidal encoding is within its error limit": "sinusoidal_positional_encoding",
     "the sum of x and an encoding is within its error limit": "add_positional_encoding",
     "a learned encoding equals the rows of its table": "learned_positional_encoding",

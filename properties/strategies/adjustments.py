@@ -201,8 +201,10 @@ def one_row(operation: Operation, implementation: Implementation, case: dict[str
     """
     keys, queries = case["ids_k"], case["ids_q"]
     if keys.size and choose.happens(0.9):
-        places = np.arange(keys.size - queries.size, keys.size) if choose.happens(0.7) else choose.integers(
-            0, keys.size - 1, queries.shape
+        places = (
+            np.arange(keys.size - queries.size, keys.size)
+            if choose.happens(0.7)
+            else choose.integers(0, keys.size - 1, queries.shape)
         )
         case["ids_q"] = keys[places % keys.size]
 
