@@ -89,7 +89,8 @@ def another(operation: Operation, implementation: Implementation, arguments: tup
     supports no others.
 
     Arrays and masks are reversed along the last axis, and the position is one later. Without arrays
-    and positions all sizes are 2 more. The nodes of a tree become roots. A kind of frequencies gets another factor, base and length.
+    and positions all sizes are 2 more. The nodes of a tree become roots. A kind of frequencies gets
+    another factor, base and length.
     """
     given = operation.named(arguments)
     if "kind" in given:
