@@ -185,6 +185,8 @@ ELSEWHERE: dict[str, str] = {
     "attention": "It is attention with features that TorchLean does not have: the extended definitions state it.",
     "attention_vjp": "It is the gradient of attention with its features: the extended definitions state it.",
     "attention_jvp": "It is the derivative of attention with its features: the extended definitions state it.",
+    "packed_attention": "It is attention of each packed sequence: the extended definitions state it.",
+    "packed_attention_vjp": "It is the gradient of attention of packed sequences: the extended definitions state it.",
     "merge_attention": "It joins attention over two parts of the keys: the extended definitions state it.",
     "alibi_slopes": "It is the slope of each head: the extended definitions state it.",
     "alibi_bias": "It is each head's slope times the distance: the extended definitions state it.",
@@ -257,6 +259,18 @@ EXTENDED: dict[str, Equation] = {
             r"\dot{\mathrm{lse}} &= \sum_j w_j \dot{u}_j + w_{\mathrm{sink}}\, \dot{\mathrm{sink}}",
             r"\dot{\mathrm{out}} &= \sum_j w_j (\dot{u}_j - \dot{\mathrm{lse}})\, v_j + \sum_j w_j \dot{v}_j",
         )
+    ),
+    # packed
+    "packed_attention": Equation(
+        _lines(
+            r"(\mathrm{out}, \mathrm{lse})_{R_b} &= \operatorname{attention}(q_{R_b}, k_{K_b}, v_{K_b}),"
+            r" \qquad p_i = i + |K_b| - |R_b|",
+            r"R_b &= \{ \mathrm{cu}_b, \ldots, \mathrm{cu}_b + \mathrm{used}_b - 1 \}",
+        )
+    ),
+    "packed_attention_vjp": Equation(
+        r"(\bar{q}_{R_b}, \bar{k}_{K_b}, \bar{v}_{K_b}) = \operatorname{attention}'(q_{R_b}, k_{K_b}, v_{K_b})^\top"
+        r" (g, \bar{\mathrm{lse}})_{R_b}, \qquad \bar{\mathrm{sink}} = \sum_b \bar{\mathrm{sink}}_b"
     ),
     # alibi
     "alibi_slopes": Equation(r"\mathrm{slope}_h = 2^{-8h/m}, \qquad h = 1, \ldots, m = 2^{\lfloor \log_2 n \rfloor}"),

@@ -13,6 +13,7 @@ from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Format
 from oracles.formats import resolve as resolve_arithmetic
 from oracles.spelling import did_you_mean
+from properties.contract import packing
 from properties.contract.caches import CACHES, admitted
 from properties.contract.features import NEEDS
 from properties.contract.operations import BATCH, FEATURES, OPERATIONS, Operation
@@ -23,7 +24,7 @@ from properties.contract.wanted_shapes import Wanted, require_concerned
 from properties.contract.wanted_shapes import checked as checked_shapes
 from properties.contract.wording import printable, shown
 
-__all__ = ["LAYOUTS", "USUAL_REFUSALS", "Implementation", "implementation_of"]
+__all__ = ["LAYOUTS", "USUAL_REFUSALS", "Implementation", "combined", "implementation_of"]
 
 _WORDS: dict[str, Callable[[int, int], int]] = {
     "minus": sub,
@@ -257,6 +258,13 @@ class Implementation:
         assert isinstance(self.conventions, Conventions)
         return self.conventions
 
+    @property
+    def conventions_of_laws(self) -> Conventions:
+        """The conventions of the arguments and results that laws see: masks are true where a key is
+        visible, and log-sum-exps of packed sequences have the heads first.
+        """
+        return replace(self.resolved_conventions, mask_polarity="true_allows", packed_lse="heads_first")
+
     def dtype_of(self, target: Format) -> str:
         """Return the name of the number type of arrays in a format: the declared type, or else the
         format's own type.
@@ -315,6 +323,8 @@ class Implementation:
         """Return how many leading (batch) axes an operation's arrays may have. Axes with a name,
         such as heads, do not count.
         """
+        if not any(BATCH in axes for axes in operation.axes.values()):
+            return [0]
         heads = int("num_heads" in operation.axes.get("q", ()))
         return sorted(rank - heads for rank in self.batch_ranks if rank >= heads) if self.support.batches else [0]
 
@@ -333,6 +343,7 @@ class Implementation:
         remainders, its position, its options, and its leading axes.
         """
         sizes, lead, given = self.sizes(operation, arguments), operation.lead(arguments), operation.named(arguments)
+        sequences = packing.lengths(given) if operation.is_packed else ()
         sizes.pop("batch", None)
         ranked = len(lead) in self.ranks(operation) or not any(
             BATCH in operation.axes[parameter] for parameter in operation.arrays
@@ -342,6 +353,7 @@ class Implementation:
             and self.support.takes_options(given)
             and self.allows(**sizes)
             and all(self.allows(batch=length) for length in lead)
+            and all(self.allows(**combined({"n_q": n_q, "n_k": n_k})) for n_q, n_k in set(sequences))
             and not self.lacks(*operation.given(arguments))
         )
 
@@ -351,14 +363,19 @@ class Implementation:
         given = operation.named(arguments)
         sizes |= {name: given[name] for name in ("scale", "rotary_dim") if given.get(name) is not None}
         if not operation.is_played:  # a program has no call with all keys
-            sizes |= {
-                name: combine(sizes[larger], sizes[smaller])
-                for name, larger, smaller, combine in _COMBINED
-                if larger in sizes and smaller in sizes
-            }
+            sizes = combined(sizes)
         if "heads_width" in sizes:
             sizes["head_dim"] = sizes["heads_width"] // max(sizes["num_heads"], 1)
         return sizes
+
+
+def combined(sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sizes, and the differences and remainders that follow from them."""
+    return {**sizes} | {
+        name: combine(sizes[larger], sizes[smaller])
+        for name, larger, smaller, combine in _COMBINED
+        if larger in sizes and smaller in sizes
+    }
 
 
 def implementation_of(

@@ -67,6 +67,24 @@ _FEATURED = (
 _HEADED_OUT = array("out", "* num_heads n_q value_dim")
 _HEADED_LSE = array("lse", "* num_heads n_q", Kind.LOG_SUM_EXP)
 
+_PACKED_KEYS = (
+    array("q", "total_q num_heads head_dim"),
+    array("k", "total_k kv_heads head_dim"),
+    array("v", "total_k kv_heads value_dim"),
+)
+_PACKED = (
+    *_PACKED_KEYS,
+    *(array(name, "boundaries", Kind.LENGTHS) for name in ("cu_q", "cu_k")),
+    *optional(
+        *(setting(name) for name in ("scale", "causal", "window", "softcap")),
+        _SINK,
+        *(array(name, "sequences", Kind.LENGTHS) for name in ("seqused_q", "seqused_k")),
+        *(setting(name, Kind.LENGTHS) for name in ("max_seqlen_q", "max_seqlen_k")),
+    ),
+)
+_PACKED_OUT = array("out", "total_q num_heads value_dim")
+_PACKED_LSE = array("lse", "num_heads total_q", Kind.LOG_SUM_EXP)
+
 _TOKENS = (
     array("x", "* seq_len model_dim"),
     array("wq", "model_dim heads_width"),
@@ -115,6 +133,11 @@ _FEATURES = (
     *("lse_base", "lse_sink", "scale_default", "causal_with_mask"),
 )
 
+_PACKING = (
+    *("dead_rows", "causal", "kv_heads", "window", "lse_base", "lse_sink", "scale_default"),
+    *("packed_lse", "padding_rows", "max_seqlen"),
+)
+
 OPERATIONS: dict[str, Operation] = {
     operation.name: operation
     for operation in (
@@ -137,6 +160,14 @@ OPERATIONS: dict[str, Operation] = {
             tangents(_HEADED_OUT, _HEADED_LSE),
             *_DERIVED,
             *_FEATURES,
+        ),
+        _operation("packed_attention", _PACKED, (_PACKED_OUT, _PACKED_LSE), *_PACKING),
+        _operation(
+            "packed_attention_vjp",
+            (*_PACKED, gradient(_PACKED_OUT), *optional(gradient(_PACKED_LSE))),
+            tangents(*_PACKED_KEYS, _SINK),
+            *_PACKING,
+            "dead_gradients",
         ),
         _operation("merge_attention", _PARTS, (_OUT, array("lse", "* n_q", Kind.LOG_SUM_EXP)), "dead_rows", "lse_base"),
         _operation("alibi_slopes", (size("num_heads"),), (array("slopes", "num_heads", Kind.ALIBI),), "alibi_slopes"),

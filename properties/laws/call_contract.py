@@ -98,7 +98,10 @@ def another(operation: Operation, implementation: Implementation, arguments: tup
     if "parents" in given:
         return tuple(along(operation, given, "n", range(len(given["parents"]))[::-1]).values())
     increments = _increments(operation, given)
-    changed = tuple(_changed(argument, increments.get(parameter)) for parameter, argument in given.items())
+    changed = tuple(
+        argument if operation.is_length(parameter) else _changed(argument, increments.get(parameter))
+        for parameter, argument in given.items()
+    )
     return changed if implementation.takes(operation, changed) else arguments
 
 

@@ -19,13 +19,16 @@ _FIXED = ("heads_width", "num_heads", "kv_heads", "rows", "start_pos", "batch", 
 _ROWS = ("n_q", "n_k")
 """Sizes that the steps of a program determine."""
 
+_PACKED = ("total_q", "total_k", "sequences")
+"""Sizes that the lengths of packed sequences determine."""
+
 
 def movable(operation: Operation, case: Case, fixed: Sequence[str] = ()) -> dict[str, int]:
     """Return the axes and the sizes given as numbers that can change alone, with their sizes. Axes
     named in `fixed` are left out.
     """
     sizes = operation.sizes(tuple(case[parameter] for parameter in operation.parameters))
-    excluded = (*_FIXED, *fixed, *(_ROWS if operation.is_played else ()))
+    excluded = (*_FIXED, *fixed, *(_ROWS if operation.is_played else ()), *(_PACKED if operation.is_packed else ()))
     return {
         axis: sizes[axis]
         for parameter in operation.parameters

@@ -8,7 +8,7 @@ import numpy as np
 from oracles.ball import Array
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, Operation
-from properties.strategies import drawn_features, drawn_frequencies, drawn_programs, drawn_rotations
+from properties.strategies import drawn_features, drawn_frequencies, drawn_packings, drawn_programs, drawn_rotations
 from properties.strategies.choices import Choices, rounded
 from properties.strategies.domain import Domain
 from properties.strategies.drawn_integers import INTEGERS
@@ -76,6 +76,9 @@ class Cases:
         options = (
             frozenset() if chosen else drawn_features.chosen(operation, implementation, self.domain.features, choose)
         )
+        if operation.is_packed:
+            sizes = dict(sizes)
+            chosen = drawn_packings.chosen(implementation, sizes, self.domain.sizes, options, choose)
         absent = {
             parameter
             for parameter in operation.parameters
@@ -93,6 +96,8 @@ class Cases:
             )
         if operation.is_played:
             drawn_programs.fill(implementation, arguments, self.domain.features, choose)
+        if operation.is_packed:
+            drawn_packings.poison(operation, implementation, arguments, choose)
         if self.domain.adjust is not None:
             self.domain.adjust(operation, implementation, arguments, choose)
         return implementation.support.written(operation, tuple(arguments.values()))

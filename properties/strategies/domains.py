@@ -9,6 +9,7 @@ from properties.strategies import (
     drawn_masks,
     model_points,
     operating_points,
+    packed_points,
     point_numbers,
     special_values,
 )
@@ -25,13 +26,14 @@ _HEADS = ("multi_head_attention", "multi_head_attention_vjp", "multi_head_attent
 _GROUPED = ("grouped_query_attention",)
 _CAUSAL = ("causal_attention",)
 _FEATURED = ("attention", "attention_vjp", "attention_jvp")
+_PACKED = ("packed_attention", "packed_attention_vjp")
 _ROTARY = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rope_angles", "rope_tables", "inv_freq")
 
 QUIRKS = (
     *("dead rows", "odd widths", "no rows", "no columns", "width zero"),
     *("no queries", "without keys", "more queries than keys", "below finite fills"),
     *("operating points", "operating widths", "operating options", "operating terms", "operating heads"),
-    *("special masks", "shared memory"),
+    *("special masks", "shared memory", "many rows"),
 )
 """The domains (input families) in which a convention decides the result, in which budgets (error
 limits) accept any value, or whose arrays are zeros. Separate laws test them. The law of agreement
@@ -60,6 +62,28 @@ _domain(
     "everyday", "Programs of up to twelve steps on two caches.", "decode",
     sizes={"n_q": (40, 12, 80), "n_k": (40, 12, 80), "head_dim": WIDTHS, "value_dim": WIDTHS},
 )  # fmt: skip
+_NARROW = {"head_dim": WIDTHS, "value_dim": WIDTHS, "kv_heads": (1, 2)}
+_domain(
+    "everyday", "Sequences of unequal lengths, some of them empty, with rows that no sequence uses.", *_PACKED,
+    sizes=_NARROW,
+)  # fmt: skip
+for _name, _statement, _needed, _sizes in (
+    ("used rows", "Sequences that use a part of their keys.", ("seqused_k",), {"n_k": (3, 2, 0, 1, 5, 17)}),
+    ("used queries", "Sequences that use a part of their queries.", ("seqused_q",), {"n_q": (3, 2, 0, 1, 5, 17)}),
+    ("many sequences", "Up to nine sequences of 0 to 3 rows.", (), {"sequences": (5, 6, 8, 9), "n_q": (1, 0, 2, 3)}),
+    ("one sequence", "A single sequence.", (), {"sequences": (1,)}),
+    ("more queries than keys", "Sequences of more queries than keys.", (), {"n_q": (5, 2, 9, 17), "n_k": (1, 2, 4, 0)}),
+    ("lengths far apart", "Sequences of up to 300 rows beside short ones.", (), {"n_k": (2, 1, 130, 300)}),
+    ("sinks", "Sinks, with all other features.", ("sink",), {}),
+):
+    _domain(_name, _statement, *_PACKED, features=_needed, sizes=_NARROW | _sizes, share=0.25)
+_domain(
+    "many rows",
+    "More than 65536 rows of queries and of keys.",
+    *_PACKED,
+    points=packed_points.MANY_ROWS,
+    adjust=point_numbers.ordinary,
+)
 _domain(
     "rings", "Programs on rings that are slightly longer than the window.", "decode",
     features=("window", "capacity", "ring"),

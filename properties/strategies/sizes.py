@@ -34,6 +34,7 @@ SIZES: dict[str, Sequence[int]] = {
     "start": (0, 1, 3, 7, 63, 2**31, -1, -2, -3, -5, -8, -17, -64),
     "rows": (1, 2, 3, 16, 100),
     "batch": (1, 2, 3),
+    "sequences": (2, 3, 1, 4, 5, 3),
 }
 """The sizes of everyday cases. The first is the simplest."""
 
@@ -46,6 +47,7 @@ _PAIRED = (
     "rope_tables",
     "rotary_frequencies",
 )  # operations on pairs of dimensions
+_PACKED = ("total_q", "total_k", "boundaries")  # sizes that follow from the lengths of packed sequences
 _PARTNERS = {"n_q": "n_k", "head_dim": "value_dim"}
 """Pairs of sizes: the second is chosen after the first, and often equals it."""
 # How much larger than the first the second size of a pair may be, if no domain has a supported pair.
@@ -185,7 +187,9 @@ class Sizes:
             axis
             for parameter in operation.parameters
             for axis in operation.axes.get(parameter, (parameter,))
-            if axis not in (BATCH, "pairs") and not operation.is_setting(axis)
+            if axis not in (BATCH, "pairs", *_PACKED)
+            and not operation.is_setting(axis)
+            and not operation.is_length(axis)
         )
         priorities = {"start_pos": 1, "rows": 2, "num_heads": 1}
         return sorted(axis_names, key=lambda name: priorities.get(name, 0))

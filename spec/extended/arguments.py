@@ -1,5 +1,6 @@
 """Checks the arguments of the extended definitions, and refuses wrong ones with a sentence."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,10 @@ from spec.context import Scalar
 from spec.scope import alpha
 from spec.tensor_core import Array, expect_type, nat
 
-__all__ = ["broadcast", "finite", "integer", "integers", "length_of", "offsets", "pairs_of", "positive", "sides"]
+__all__ = [
+    *("broadcast", "finite", "integer", "integers", "length_of", "offsets", "packed_rows", "pairs_of"),
+    *("positive", "sides"),
+]
 
 
 def finite(x: Scalar, name: str, or_else: str = "a finite number") -> Scalar:
@@ -72,6 +76,22 @@ def sides(window: tuple[int | None, int | None], causal: bool) -> tuple[int | No
         raise TypeError(f"window={window!r}, but should be a pair (left, right), each a natural number or None.")
     left, right = (None if side is None else nat(side, f"window[{end}]") for end, side in enumerate(window))
     return left, 0 if causal else right
+
+
+def packed_rows(boundaries: Any, used: Any, total: int, side: str) -> list[slice]:
+    """Return the rows that each packed sequence uses, given the boundaries cu_q or cu_k of the
+    sequences (`side` is q or k), and how many rows each sequence uses (None: all). Raises
+    ValueError for boundaries that do not begin at 0, fall, or end beyond the last row, and for a
+    sequence that uses more rows than it owns.
+    """
+    cu = [nat(n, f"cu_{side}[{b}]") for b, n in enumerate(np.ravel(boundaries).tolist())]
+    if not cu or cu[0] or sorted(cu) != cu or cu[-1] > total:
+        raise ValueError(f"cu_{side}={cu}, but should begin at 0, never fall, and end at {total} rows at most.")
+    owned = [end - start for start, end in pairwise(cu)]
+    lengths = owned if used is None else [nat(n, f"seqused_{side}[{b}]") for b, n in enumerate(np.ravel(used).tolist())]
+    if len(lengths) != len(owned) or any(n > most for n, most in zip(lengths, owned, strict=True)):
+        raise ValueError(f"seqused_{side}={lengths}, but should be at most {owned}, the rows that sequences own.")
+    return [slice(start, start + n) for start, n in zip(cu, lengths, strict=False)]
 
 
 def pairs_of(rotary_dim: int, name: str = "rotary_dim") -> int:

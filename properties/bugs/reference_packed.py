@@ -1,0 +1,135 @@
+"""Attention over packed sequences and its gradients in NumPy: a part of the reference.
+
+`properties.bugs.reference` has the other operations and explains steps.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from oracles.ball import Array
+from properties.bugs.reference_attention import attention, attention_vjp, first_position
+
+__all__ = [
+    "Packing",
+    "added",
+    "key_rows",
+    "of_sequence",
+    "packed_attention",
+    "packed_attention_vjp",
+    "packing_of",
+    "put",
+    "query_offset",
+    "query_rows",
+    "sequence_numbers",
+]
+
+
+class Packing(NamedTuple):
+    """The lengths in a call of packed attention: the boundaries of sequences, how many rows they use,
+    the longest lengths, and the numbers of all rows and heads.
+    """
+
+    cu_q: Any
+    cu_k: Any
+    used_q: Any
+    used_k: Any
+    longest_q: int
+    longest_k: int
+    total_q: int
+    total_k: int
+    heads: int
+
+    @property
+    def lengths_q(self) -> Any:
+        """The number of queries of each sequence."""
+        return np.diff(self.cu_q) if self.used_q is None else np.asarray(self.used_q)
+
+    @property
+    def lengths_k(self) -> Any:
+        """The number of keys of each sequence."""
+        return np.diff(self.cu_k) if self.used_k is None else np.asarray(self.used_k)
+
+
+def packing_of(q: Array, k: Array, cu_q: Any, cu_k: Any, options: dict[str, Any]) -> Packing:
+    """Return the lengths of a call, and remove them from the options."""
+    used_q, used_k = (options.pop(name, None) for name in ("seqused_q", "seqused_k"))
+    longest = [options.pop(f"max_seqlen_{side}", None) for side in "qk"]
+    longest_q, longest_k = (
+        int(np.diff(cu).max(initial=0)) if given is None else given
+        for given, cu in zip(longest, (cu_q, cu_k), strict=True)
+    )
+    return Packing(cu_q, cu_k, used_q, used_k, longest_q, longest_k, len(q), len(k), q.shape[1])
+
+
+def sequence_numbers(packing: Packing) -> Iterator[int]:
+    """Return the numbers of the sequences."""
+    return iter(range(len(packing.cu_q) - 1))
+
+
+def query_rows(packing: Packing, b: int) -> Any:
+    """Return the rows of the queries of sequence b."""
+    return packing.cu_q[b] + np.arange(packing.lengths_q[b])
+
+
+def key_rows(packing: Packing, b: int) -> Any:
+    """Return the rows of the keys of sequence b."""
+    return packing.cu_k[b] + np.arange(packing.lengths_k[b])
+
+
+def query_offset(packing: Packing, b: int) -> int:
+    """Return the position of the first query of sequence b among its keys."""
+    return first_position(packing.lengths_q[b], packing.lengths_k[b])
+
+
+def of_sequence(x: Array, rows: Any) -> Array:
+    """Return some rows, with the axis of heads first."""
+    return np.asarray(x[rows].swapaxes(0, 1))
+
+
+def put(whole: Array, rows: Any, part: Array) -> None:
+    """Store the output or the log-sum-exp of a sequence (heads, n, …) at its rows."""
+    whole[rows] = part.swapaxes(0, 1)
+
+
+def added(whole: Array, rows: Any, part: Array) -> None:
+    """Add the gradient of a sequence (heads, n, …) at its rows."""
+    np.add.at(whole, rows, part.swapaxes(0, 1))
+
+
+def packed_attention(q: Array, k: Array, v: Array, cu_q: Any, cu_k: Any, **options: Any) -> tuple[Array, Array]:
+    """Return the output and the log-sum-exp of the queries of all sequences."""
+    packing = packing_of(q, k, cu_q, cu_k, options)
+    out, lse = np.zeros((*q.shape[:2], v.shape[-1])), np.zeros(q.shape[:2])
+    for b in sequence_numbers(packing):
+        rows, keys = query_rows(packing, b), key_rows(packing, b)
+        inputs = of_sequence(q, rows), of_sequence(k, keys), of_sequence(v, keys)
+        part, sums = attention(*inputs, offset=query_offset(packing, b), **options)
+        put(out, rows, part)
+        put(lse, rows, sums)
+    return out, np.ascontiguousarray(lse.T)
+
+
+def packed_attention_vjp(
+    q: Array, k: Array, v: Array, cu_q: Any, cu_k: Any, grad_out: Array, **options: Any
+) -> tuple[Any, ...]:
+    """Return the gradients with respect to q, k, v and the sinks."""
+    packing, of_lse = packing_of(q, k, cu_q, cu_k, options), options.pop("grad_lse", None)
+    dq, dk, dv = (np.zeros(x.shape) for x in (q, k, v))
+    sinks = list[Any]()
+    for b in sequence_numbers(packing):
+        rows, keys = query_rows(packing, b), key_rows(packing, b)
+        inputs = of_sequence(q, rows), of_sequence(k, keys), of_sequence(v, keys), of_sequence(grad_out, rows)
+        grad_lse = None if of_lse is None else of_lse[:, rows]
+        options_of_sequence = {**options, "offset": query_offset(packing, b), "grad_lse": grad_lse}
+        *found, _, of_sink = attention_vjp(*inputs, **options_of_sequence)
+        for whole, where, part in zip((dq, dk, dv), (rows, keys, keys), found, strict=True):
+            added(whole, where, part)
+        sinks.append(of_sink)
+    return dq, dk, dv, sink_total(sinks, options.get("sink"))
+
+
+def sink_total(parts: list[Any], sink: Any) -> Any:
+    """Return the gradient of the sinks: the sum over all sequences."""
+    return None if sink is None else np.sum([np.zeros(sink.shape), *parts], axis=0)
