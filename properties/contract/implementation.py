@@ -14,6 +14,7 @@ from oracles.formats import Format
 from oracles.formats import resolve as resolve_arithmetic
 from oracles.spelling import did_you_mean
 from properties.contract import packing
+from properties.contract.bit_contracts import BIT_CONTRACTS
 from properties.contract.caches import CACHES, admitted
 from properties.contract.features import NEEDS
 from properties.contract.operations import BATCH, FEATURES, OPERATIONS, Operation
@@ -99,6 +100,11 @@ _PROMISES: dict[str, tuple[type[Exception], Callable[[Any], bool], str]] = {
         f"some of {', '.join(CACHES)}",
     ),
     "deterministic": (TypeError, lambda x: isinstance(x, bool), "a bool"),
+    "bits": (
+        TypeError,
+        lambda x: isinstance(x, Collection) and not isinstance(x, str),
+        f"some of {', '.join(BIT_CONTRACTS)}",
+    ),
     "layouts": (TypeError, lambda x: x is None or isinstance(x, tuple), "None, or a tuple of layouts' names"),
     "known_deviations": (TypeError, lambda x: isinstance(x, Mapping), "a mapping from laws to reasons"),
     "unavailable": (TypeError, lambda x: isinstance(x, str), "a sentence, a str"),
@@ -147,6 +153,9 @@ class Implementation:
     caches            names of `CACHES`: the optional features of your caches; None means the
                       features that their class shows
     deterministic     whether equal calls give equal results, to the last bit
+    bits              names of `BIT_CONTRACTS`: changes of a call that leave each bit of a problem's
+                      output unchanged, such as ("batch size", "padding"). A law checks them. Others
+                      are measured by `inspect`, and never fail
     layouts           the layouts of `LAYOUTS` that your kernels take. With None, a kernel may
                       refuse a layout, but must not misread it
     known_deviations  {"law" or "law[operation]": reason}: laws that your kernels are known to
@@ -181,6 +190,7 @@ class Implementation:
     features: Collection[str] = ()
     caches: Collection[str] | None = None
     deterministic: bool = True
+    bits: Collection[str] = ()
     layouts: tuple[str, ...] | None = None
     known_deviations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     unavailable: str = ""
@@ -216,6 +226,9 @@ class Implementation:
         self._admit_caches()
         for field_name in self.layouts or ():
             _require_member(field_name, LAYOUTS, "layout")
+        for field_name in self.bits:
+            _require_member(field_name, tuple(BIT_CONTRACTS), "contract in bits")
+        object.__setattr__(self, "bits", tuple(name for name in BIT_CONTRACTS if name in self.bits))
         for field_name, reason in self.known_deviations.items():
             if not (isinstance(field_name, str) and isinstance(reason, str) and reason):
                 raise TypeError(
