@@ -31,6 +31,8 @@ def declared_contracts_in_bits_are_kept(subject: Subject, *arguments: Any) -> No
     """At every operating point and for each declared contract: the output of a problem has the same
     bits alone as in a larger batch, at another place of the batch, with masked keys behind its own,
     with its queries in two calls, with its last query alone, or in an equal call.
+
+    The calls are not recorded: their results may be right, so no known bug explains them.
     """
     declared, probe = subject.implementation.bits, Probe(subject, _MOST_CALLS)
     shape = shape_of(OPERATIONS[subject.operation], arguments)
@@ -39,6 +41,6 @@ def declared_contracts_in_bits_are_kept(subject: Subject, *arguments: Any) -> No
         raise OutsideError("No declared contract can be tried at these sizes.")
     for contract, change in found.changes.items():
         if change is not None and contract in declared:
-            subject.calls[:] = probe.made[-1:]
+            subject.calls.clear()
             raise BrokenError(f"{change.sentence}. The adapter declares bits={contract!r}.")
     subject.require(True, "")
