@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oracles.ball import Array
+from properties.bugs.declared import declared
 from properties.bugs.reference_attention import attention, attention_vjp, first_position
 
 __all__ = [
     "Packing",
     "added",
     "key_rows",
-    "of_sequence",
+    "lse_layout",
+    "options_of_sequence",
     "packed_attention",
     "packed_attention_vjp",
     "packing_of",
@@ -23,12 +25,14 @@ __all__ = [
     "query_offset",
     "query_rows",
     "sequence_numbers",
+    "sequence_of",
+    "sink_total",
 ]
 
 
 class Packing(NamedTuple):
     """The lengths in a call of packed attention: the boundaries of sequences, how many rows they use,
-    the longest lengths, and the numbers of all rows and heads.
+    the longest lengths, and the numbers of all rows.
     """
 
     cu_q: Any
@@ -39,7 +43,6 @@ class Packing(NamedTuple):
     longest_k: int
     total_q: int
     total_k: int
-    heads: int
 
     @property
     def lengths_q(self) -> Any:
@@ -60,7 +63,7 @@ def packing_of(q: Array, k: Array, cu_q: Any, cu_k: Any, options: dict[str, Any]
         int(np.diff(cu).max(initial=0)) if given is None else given
         for given, cu in zip(longest, (cu_q, cu_k), strict=True)
     )
-    return Packing(cu_q, cu_k, used_q, used_k, longest_q, longest_k, len(q), len(k), q.shape[1])
+    return Packing(cu_q, cu_k, used_q, used_k, longest_q, longest_k, len(q), len(k))
 
 
 def sequence_numbers(packing: Packing) -> Iterator[int]:
@@ -68,68 +71,85 @@ def sequence_numbers(packing: Packing) -> Iterator[int]:
     return iter(range(len(packing.cu_q) - 1))
 
 
-def query_rows(packing: Packing, b: int) -> Any:
-    """Return the rows of the queries of sequence b."""
-    return packing.cu_q[b] + np.arange(packing.lengths_q[b])
+def query_rows(packing: Packing, sequence: int) -> Any:
+    """Return the rows of the queries of a sequence."""
+    return packing.cu_q[sequence] + np.arange(packing.lengths_q[sequence])
 
 
-def key_rows(packing: Packing, b: int) -> Any:
-    """Return the rows of the keys of sequence b."""
-    return packing.cu_k[b] + np.arange(packing.lengths_k[b])
+def key_rows(packing: Packing, sequence: int) -> Any:
+    """Return the rows of the keys of a sequence."""
+    return packing.cu_k[sequence] + np.arange(packing.lengths_k[sequence])
 
 
-def query_offset(packing: Packing, b: int) -> int:
-    """Return the position of the first query of sequence b among its keys."""
-    return first_position(packing.lengths_q[b], packing.lengths_k[b])
+def query_offset(packing: Packing, sequence: int) -> int:
+    """Return the position of the first query of a sequence among its keys."""
+    return first_position(packing.lengths_q[sequence], packing.lengths_k[sequence])
 
 
-def of_sequence(x: Array, rows: Any) -> Array:
-    """Return some rows, with the axis of heads first."""
-    return np.asarray(x[rows].swapaxes(0, 1))
+def options_of_sequence(packing: Packing, sequence: int, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of attention for a sequence."""
+    return {**options, "offset": query_offset(packing, sequence)}
 
 
-def put(whole: Array, rows: Any, part: Array) -> None:
+def sequence_of(q: Array, k: Array, v: Array, packing: Packing, sequence: int) -> tuple[Array, ...]:
+    """Return the queries, keys and values of a sequence, with the axis of heads first."""
+    rows, keys = query_rows(packing, sequence), key_rows(packing, sequence)
+    return heads_first(q[rows]), heads_first(k[keys]), heads_first(v[keys])
+
+
+def heads_first(x: Array) -> Array:
+    """Return rows with the axis of heads first, or heads with the axis of rows first."""
+    return np.asarray(x.swapaxes(0, 1))
+
+
+def lse_layout(lse: Array) -> Array:
+    """Return log-sum-exps (total_q, heads) in the layout of the convention, or the reverse."""
+    return lse if declared().packed_lse == "rows_first" else np.ascontiguousarray(lse.T)
+
+
+def put(whole: Array, rows: Any, output_part: Array) -> None:
     """Store the output or the log-sum-exp of a sequence (heads, n, …) at its rows."""
-    whole[rows] = part.swapaxes(0, 1)
+    whole[rows] = heads_first(output_part)
 
 
-def added(whole: Array, rows: Any, part: Array) -> None:
+def added(whole: Array, rows: Any, output_part: Array) -> None:
     """Add the gradient of a sequence (heads, n, …) at its rows."""
-    np.add.at(whole, rows, part.swapaxes(0, 1))
+    np.add.at(whole, rows, heads_first(output_part))
+
+
+def sink_total(parts: list[Any], sink: Any) -> Any:
+    """Return the gradient of the sinks: the sum over all sequences."""
+    return None if sink is None else np.sum([np.zeros(sink.shape), *parts], axis=0)
 
 
 def packed_attention(q: Array, k: Array, v: Array, cu_q: Any, cu_k: Any, **options: Any) -> tuple[Array, Array]:
     """Return the output and the log-sum-exp of the queries of all sequences."""
     packing = packing_of(q, k, cu_q, cu_k, options)
     out, lse = np.zeros((*q.shape[:2], v.shape[-1])), np.zeros(q.shape[:2])
-    for b in sequence_numbers(packing):
-        rows, keys = query_rows(packing, b), key_rows(packing, b)
-        inputs = of_sequence(q, rows), of_sequence(k, keys), of_sequence(v, keys)
-        part, sums = attention(*inputs, offset=query_offset(packing, b), **options)
-        put(out, rows, part)
-        put(lse, rows, sums)
-    return out, np.ascontiguousarray(lse.T)
+    for sequence in sequence_numbers(packing):
+        output_part, log_sum_exps = attention(
+            *sequence_of(q, k, v, packing, sequence), **options_of_sequence(packing, sequence, options)
+        )
+        put(out, query_rows(packing, sequence), output_part)
+        put(lse, query_rows(packing, sequence), log_sum_exps)
+    return out, lse_layout(lse)
 
 
-def packed_attention_vjp(
-    q: Array, k: Array, v: Array, cu_q: Any, cu_k: Any, grad_out: Array, **options: Any
-) -> tuple[Any, ...]:
-    """Return the gradients with respect to q, k, v and the sinks."""
+def packed_attention_vjp(q: Array, k: Array, v: Array, *others: Any, **options: Any) -> tuple[Any, ...]:
+    """Return the gradients with respect to q, k, v and the sinks. The others are cu_q, cu_k and the
+    gradient of the output.
+    """
+    cu_q, cu_k, grad_out = others
     packing, of_lse = packing_of(q, k, cu_q, cu_k, options), options.pop("grad_lse", None)
     dq, dk, dv = (np.zeros(x.shape) for x in (q, k, v))
     sinks = list[Any]()
-    for b in sequence_numbers(packing):
-        rows, keys = query_rows(packing, b), key_rows(packing, b)
-        inputs = of_sequence(q, rows), of_sequence(k, keys), of_sequence(v, keys), of_sequence(grad_out, rows)
-        grad_lse = None if of_lse is None else of_lse[:, rows]
-        options_of_sequence = {**options, "offset": query_offset(packing, b), "grad_lse": grad_lse}
-        *found, _, of_sink = attention_vjp(*inputs, **options_of_sequence)
-        for whole, where, part in zip((dq, dk, dv), (rows, keys, keys), found, strict=True):
-            added(whole, where, part)
+    for sequence in sequence_numbers(packing):
+        rows, keys = query_rows(packing, sequence), key_rows(packing, sequence)
+        grad_lse = None if of_lse is None else lse_layout(of_lse)[rows].T
+        given = {**options_of_sequence(packing, sequence, options), "grad_lse": grad_lse}
+        q_b, k_b, v_b = sequence_of(q, k, v, packing, sequence)
+        *found, _, of_sink = attention_vjp(q_b, k_b, v_b, heads_first(grad_out[rows]), **given)
+        for whole, where, output_part in zip((dq, dk, dv), (rows, keys, keys), found, strict=True):
+            added(whole, where, output_part)
         sinks.append(of_sink)
     return dq, dk, dv, sink_total(sinks, options.get("sink"))
-
-
-def sink_total(parts: list[Any], sink: Any) -> Any:
-    """Return the gradient of the sinks: the sum over all sequences."""
-    return None if sink is None else np.sum([np.zeros(sink.shape), *parts], axis=0)

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 import oracles
-from oracles import Arithmetic, Conventions, Enclosure
+from oracles import Conventions, Enclosure
 from oracles.rotated_attention import rotated_attention
 from properties.contract.cache_programs import Held, Step, attends, parse, played
 from properties.contract.results import BrokenError, RaisedError
@@ -122,17 +122,14 @@ class Decoder:
         k: Any,
         v: Any,
         steps: str,
-        *,
-        window: int | None = None,
-        capacity: int | None = None,
-        rotates: bool | None = None,
+        **features: Any,
     ) -> tuple[Any, Any]:
         """Return the outputs of all "attend" steps, concatenated, and their log-sum-exps, or None.
 
-        `rotates` is ignored: a cache knows itself whether it rotates. Raises BrokenError for a step
-        that returns or raises something wrong.
+        The constructor gets the window and the capacity. `rotates` is ignored: a cache knows itself
+        whether it rotates. Raises BrokenError for a step that returns or raises something wrong.
         """
-        options = {name: value for name, value in (("window", window), ("capacity", capacity)) if value is not None}
+        options = {name: features[name] for name in _PARAMETERS if features.get(name) is not None}
         make_cache = partial(self.make, q.shape[-1], v.shape[-1], **options)
         caches = {False: make_cache(), True: make_cache()}
         arrays: dict[str, tuple[Any, ...]] = {"append": (k, v), "attend": (q,)}
@@ -241,10 +238,7 @@ def decode(
     steps: str,
     *,
     window: int | None = None,
-    capacity: int | None = None,
-    rotates: bool | None = None,
-    arithmetic: Arithmetic | str | None = None,
-    conventions: Conventions | None = None,
+    **options: Any,
 ) -> tuple[Enclosure, Enclosure]:
     """The certified values of attention through caches: each query sees the keys and values that
     earlier steps left in its cache.
@@ -252,11 +246,12 @@ def decode(
     Each "attend" step is `oracles.attention` on everything that was appended to its cache: causal,
     with the offset, the window, and a mask of the evicted keys. The causal mask and the evicted
     keys both apply, even if the conventions declare something else for `attention` with both. If
-    the cache `rotates`, queries and keys are rotated by their positions. Raises ValueError for text
+    the cache `rotates`, queries and keys are rotated by their positions. The other options are the
+    capacity, which changes no value, the arithmetic and the conventions. Raises ValueError for text
     that is not a program.
     """
-    enclosures, conventions = [], replace(conventions or Conventions(), causal_with_mask="compose")
-    attention = rotated_attention if rotates else partial(oracles.attention, causal=True)
+    enclosures, conventions = [], replace(options.get("conventions") or Conventions(), causal_with_mask="compose")
+    attention = rotated_attention if options.get("rotates") else partial(oracles.attention, causal=True)
     for attend in attends(parse(steps)):
         key_rows, key_count = np.array(attend.keys, int), len(attend.keys)
         mask = None if attend.evicted == 0 else np.arange(key_count) >= attend.evicted
@@ -266,7 +261,7 @@ def decode(
                 mask=mask,
                 offset=key_count - len(attend.queries),
                 window=(window, None),
-                arithmetic=arithmetic,
+                arithmetic=options.get("arithmetic"),
                 conventions=conventions,
             )
         )
