@@ -58,6 +58,25 @@ by the error of D, by that of the logarithm, and by that of its storage. So the 
 in place of the errors of (3). It may store P in the format of the weights, as in (2) with y = P. It
 may store a partial sum in the format of the result after any row. For no more than two rows, each
 order of the sum and each choice of what is stored gives one end of the set.                      (6)
+
+**The gradients of q and k.** dP = g·vᵀ, δ = Σ g·o = Σ P·dP, T = dP − δ, dS = P·T, dq_i = scale·Σ_j
+dS_ij·k_j and dk_j = scale·Σ_i dS_ij·q_i. Each of these numbers is a set [lower, upper] here. A
+product or a sum of n terms widens it by γ_{n+2} times the sum of the sizes of its terms. A number
+that a kernel may store is the hull of the set and of its ends after rounding: dP, o, dS, scale·dS,
+scaled q and k, the gradient of a scaled q or k, and a partial sum. A key with the weight 0 has dS =
+0, so it adds nothing. With P = 1/2, a T that is a power of two and a scale that is one, every stored
+number is in its format, and the set stays narrow.                                                (7)
+
+**The log-sum-exp** m + log D is off by the errors of D in (3), by those of the logarithm, and by
+roundings of the numbers |m|, |lse| and log D. Every key with the weight 0 leaves D as it is, so the
+bound does not grow with the number of keys.                                                      (8)
+
+**Softmax.** Given scores have no error δ, and a weight is the output for the value 1 of its own key
+and 0 of the others. A kernel stores weights as in (2), and then the result.                      (9)
+
+**Other operations.** If a kernel rounds a result once, as it stores it, then the result is at
+least round(value − radius) and at most round(value + radius), for the enclosure of the result before
+it is stored: rounding is monotone.                                                              (10)
 """
 
 from typing import Any, NamedTuple
@@ -69,7 +88,17 @@ from oracles.ball import Array, gamma
 from oracles.error_analysis.computation import rescaling_exp, rescalings, roundoff, slack
 from oracles.formats import Arithmetic, Format
 
-__all__ = ["DEAD", "Possible", "nearest", "possible_outputs", "possible_value_gradients"]
+__all__ = [
+    "DEAD",
+    "Possible",
+    "Problem",
+    "nearest",
+    "possible_gradients",
+    "possible_log_sum_exps",
+    "possible_outputs",
+    "possible_weights",
+    "stored",
+]
 
 DEAD = 110.0
 """exp(−110) is less than half of the smallest number of binary32."""
@@ -89,88 +118,242 @@ class Possible(NamedTuple):
         """Which entries have one possible result."""
         return np.asarray(self.lower == self.upper)
 
+    def at(self, index: Any) -> "Possible":
+        """Return the bounds of some entries."""
+        return Possible(self.lower[index], self.upper[index])
+
     def excludes(self, out: Array) -> NDArray[np.bool_]:
         """Return which entries of an output no correct kernel may return."""
         return ~((self.lower <= out) & (out <= self.upper))
 
 
-def possible_outputs(q: Array, k: Array, v: Array, a: Arithmetic, scale: float | None = None) -> Possible:
-    """Return the set of outputs of attention that a kernel in this arithmetic may store.
+class Problem(NamedTuple):
+    """Attention of q (n_q, d), k (n_k, d) and v (n_k, d_v), of numbers that the format of the inputs
+    holds. `visible` (n_q, n_k) marks the visible keys; None if all are visible.
+    """
 
-    q is (n_q, d), k is (n_k, d) and v is (n_k, d_v), of numbers that the format of the inputs
-    holds; a scale of None is 1/√d. Rows with more than two keys that count have the set of all
-    numbers.
+    q: Array
+    k: Array
+    v: Array
+    scale: float
+    visible: NDArray[np.bool_] | None = None
+
+
+class PossibleGradients(NamedTuple):
+    """The sets of the gradients of q, k and v."""
+
+    dq: Possible
+    dk: Possible
+    dv: Possible
+
+
+def possible_outputs(problem: Problem, a: Arithmetic) -> Possible:
+    """Return the set of outputs of attention that a kernel in this arithmetic may store. Rows with
+    more than two keys that count have the set of all numbers.
     """
     with np.errstate(all="ignore"):
-        pairs = _Pairs.of(q, k, a, q.shape[-1] ** -0.5 if scale is None else scale)
-        values = v[pairs.keys]  # (row, key of the pair, column)
-        exact = pairs.exact[:, None] & _added_exactly(np.where(pairs.p[..., None] > 0, values, 0.0), a)
-        lower, upper = _bounds(pairs, values, a)
-        mean = (pairs.p[..., None] * values).sum(1)
-        lower, upper = (np.where(exact, mean, bound) for bound in (lower, upper))
-        lower, upper = lower - _NUDGE * np.abs(lower), upper + _NUDGE * np.abs(upper)
-        known = pairs.known[:, None] & np.isfinite(lower) & np.isfinite(upper) & _in_range(v, a)
-        return Possible(
-            np.where(known, nearest(lower, a.output), -np.inf), np.where(known, nearest(upper, a.output), np.inf)
+        pairs = _Pairs.of(*_scores(problem, a), a)
+        known = pairs.known[:, None] & _in_range(problem.v, a)
+        return _known(_outputs(pairs, problem.v[pairs.keys], a), known, a.output, a)
+
+
+def possible_log_sum_exps(problem: Problem, a: Arithmetic, unit: float = 1.0) -> Possible:
+    """Return the set of log-sum-exps, divided by `unit`, that a kernel may store, with the errors of
+    (8). A log-sum-exp in base 2 has the unit log 2.
+    """
+    with np.errstate(all="ignore"):
+        pairs = _Pairs.of(*_scores(problem, a), a)
+        lse, m = (pairs.scores - np.log(pairs.p))[:, 0], pairs.scores.max(-1)
+        of_sum = (pairs.p * ((1 + pairs.weights) * (1 + pairs.later) - 1)).sum(-1) + pairs.finish[:, 0]
+        error = -np.log1p(-of_sum) + (a.log + _slope(a) + _NUDGE) * (np.abs(m) + np.abs(lse) + 1)
+        target = a.saved_lse or a.elementwise
+        ends = Possible((lse - error) / unit, (lse + error) / unit)
+        return _hull(ends, _known(ends, pairs.known, target, a))
+
+
+def possible_weights(scores: Array, a: Arithmetic) -> Possible:
+    """Return the set of weights of a softmax of scores (n_q, n_k), −∞ where masked, that a kernel
+    may store.
+    """
+    with np.errstate(all="ignore"):
+        pairs = _Pairs.of(scores, np.zeros_like(scores), a)
+        of_pair = _outputs(pairs, np.broadcast_to(np.eye(2), (len(scores), 2, 2)), a)
+        rows = np.arange(len(scores))[:, None]
+        whole = Possible(np.zeros(scores.shape), np.zeros(scores.shape))
+        for end, found in zip(whole, of_pair, strict=True):
+            end[rows, pairs.keys] = np.where(pairs.p > 0, found, 0.0)
+        return _known(whole, pairs.known[:, None], a.output, a)
+
+
+def possible_gradients(problem: Problem, g: Array, a: Arithmetic) -> PossibleGradients:
+    """Return the sets of gradients of attention that a kernel in this arithmetic may store.
+
+    g is (n_q, d_v), the cotangent of the output. Rows with a cotangent of 0 add nothing. Keys that
+    count in more than two other rows have the set of all numbers, and all keys have it if another
+    row has more than two keys that count.
+    """
+    with np.errstate(all="ignore"):
+        rows = np.flatnonzero(g.any(-1))
+        visible = None if problem.visible is None else problem.visible[rows]
+        some = problem._replace(q=problem.q[rows], visible=visible)
+        pairs = _Pairs.of(*_scores(some, a), a)
+        p = _weights_of_gradients(pairs, len(problem.k), a)
+        ds = _grad_scores(pairs, p, some, g[rows], a)
+        row, place = np.nonzero(pairs.p > 0)
+        key, of_pair = pairs.keys[row, place], ds.at((row, place, None))
+        operands = (_operand(x, a, problem.scale) for x in (problem.k, problem.q))
+        of_keys, of_queries = (x.at(index) for x, index in zip(operands, (key, rows[row]), strict=True))
+        dq = _added(rows[row], _product(of_pair, of_keys), len(problem.q), a, problem.scale)
+        dk = _added(key, _product(of_pair, of_queries), len(problem.k), a, problem.scale)
+        dv = _added(key, _product(p.at((row, place, None)), _exactly(g[rows[row]])), len(problem.k), a, 1.0)
+        known_rows = np.ones((len(problem.q), 1), dtype=bool)
+        known_rows[rows, 0] = pairs.known
+        number = np.bincount(key, minlength=len(problem.k))
+        known_keys = ((number <= 2) & pairs.known.all())[:, None]
+        return PossibleGradients(
+            _known(dq, known_rows, a.output, a),
+            _known(dk, known_keys, a.output, a),
+            _known(dv, known_keys, a.output, a),
         )
 
 
-def possible_value_gradients(q: Array, k: Array, g: Array, a: Arithmetic, scale: float | None = None) -> Possible:
-    """Return the set of gradients dv of attention that a kernel in this arithmetic may store.
-
-    g is (n_q, d_v), the cotangent of the output, and the result is (n_k, d_v). Rows with a
-    cotangent of 0 add nothing. Keys that count in more than two other rows have the set of all
-    numbers, and all keys have it if another row has more than two keys that count.
-    """
+def stored(value: Array, radius: Array, target: Format, a: Arithmetic) -> Possible:
+    """Return the set (10) of results that are stored in a format, of an enclosure before that."""
     with np.errstate(all="ignore"):
-        q, g = q[g.any(-1)], g[g.any(-1)]
-        scale = q.shape[-1] ** -0.5 if scale is None else scale
-        pairs = _Pairs.of(q, k, a, scale)
-        low, high = _weights_of_gradients(pairs, q, k, a, scale)
-        n_k, counts = len(k), pairs.p > 0
-        number = np.bincount(pairs.keys[counts], minlength=n_k)
-        lower, upper = np.zeros((n_k, g.shape[-1])), np.zeros((n_k, g.shape[-1]))
-        for row, place in np.argwhere(counts):
-            key, terms = pairs.keys[row, place], np.stack([low[row, place] * g[row], high[row, place] * g[row]])
-            lower[key], upper[key] = _added(lower[key], upper[key], terms, a)
-        known = ((number <= 2) & pairs.known.all())[:, None] & np.isfinite(lower) & np.isfinite(upper)
-        return Possible(
-            np.where(known, nearest(lower, a.output), -np.inf), np.where(known, nearest(upper, a.output), np.inf)
-        )
+        ends = Possible(np.nextafter(value - radius, -np.inf), np.nextafter(value + radius, np.inf))
+        return _known(ends, np.isfinite(value), target, a)
 
 
-def _weights_of_gradients(pairs: "_Pairs", q: Array, k: Array, a: Arithmetic, scale: float) -> tuple[Array, Array]:
-    """Return the smallest and the largest weight P of each pair, with the errors of (5)."""
-    scores, _ = _scores(q, k, a, scale)
-    s = np.take_along_axis(scores, pairs.keys, -1)
-    lse = s - np.log(pairs.p)
+def _known(x: Possible, known: NDArray[np.bool_], target: Format, a: Arithmetic) -> Possible:
+    """Return a set after it is stored in a format; the set of all numbers where it is not known."""
+    known = known & np.isfinite(x.lower) & np.isfinite(x.upper)
+    lower, upper = _rounded(x, target, a)
+    return Possible(np.where(known, lower, -np.inf), np.where(known, upper, np.inf))
+
+
+def _rounded(x: Possible, target: Format, a: Arithmetic) -> Possible:
+    """Return a set after it is rounded to a format. Numbers below the smallest normal number may
+    become 0 if the arithmetic flushes.
+    """
+    lower, upper = (nearest(end, target) for end in x)
+    if a.flush_to_zero:
+        lower = np.where((lower > 0) & (lower < 2 * target.smallest_normal), 0.0, lower)
+        upper = np.where((upper < 0) & (upper > -2 * target.smallest_normal), 0.0, upper)
+    return Possible(lower, upper)
+
+
+def _exactly(x: Array) -> Possible:
+    """Return the sets of one number each."""
+    return Possible(x, x)
+
+
+def _hull(first: Possible, second: Possible) -> Possible:
+    """Return the smallest sets [lower, upper] that contain two sets."""
+    return Possible(np.fmin(first.lower, second.lower), np.fmax(first.upper, second.upper))
+
+
+def _kept(x: Possible, target: Format | None, a: Arithmetic, factor: float = 1.0) -> Possible:
+    """Return the hull of a set and of the set of numbers whose products with a factor are stored."""
+    if target is None:
+        return x
+    ends = [end / factor for end in _rounded(Possible(factor * x.lower, factor * x.upper), target, a)]
+    return _hull(x, Possible(*ends))
+
+
+def _product(x: Possible, y: Possible) -> Possible:
+    """Return the sets of products."""
+    ends = np.stack([first * second for first in x for second in y])
+    return Possible(ends.min(0), ends.max(0))
+
+
+def _summed(x: Possible, roundoff: float) -> Possible:
+    """Return the sets of sums along the last axis, with γ_{n+2} of n terms that are not 0 (7)."""
+    sizes = np.maximum(np.abs(x.lower), np.abs(x.upper))
+    terms = roundoff * ((sizes > 0).sum(-1) + 2)
+    error = (terms / (1 - terms) + _NUDGE) * sizes.sum(-1)
+    return Possible(x.lower.sum(-1) - error, x.upper.sum(-1) + error)
+
+
+def _weights_of_gradients(pairs: "_Pairs", n_k: int, a: Arithmetic) -> Possible:
+    """Return the set of the weight P of each pair, with the errors of (5)."""
+    lse = pairs.scores - np.log(pairs.p)
     lse = np.abs(np.where(np.isfinite(lse), lse, 0.0)).max(-1, keepdims=True)
     of_sum = pairs.weights.max(-1, keepdims=True) + pairs.later.max(-1, keepdims=True)
-    argument = _argument(a, s, lse) + a.log * (1 + lse) + 2 * roundoff(a.saved_lse) * lse + of_sum
-    error = pairs.weights + np.expm1(argument + _finish(a, len(k)) + pairs.weights) + a.exp.relative
-    low, high = np.maximum(1 - error, 0.0), 1 + error
-    for stored in (a.weights, a.saved_weights):
-        if stored is not None:
-            ends = [nearest(pairs.p * factor, stored) / pairs.p for factor in (low, high)]
-            low, high = np.fmin(low, ends[0]), np.fmax(high, ends[1])
-    return pairs.p * low, pairs.p * high
+    argument = _argument(a, pairs.scores, lse) + a.log * (1 + lse) + 2 * roundoff(a.saved_lse) * lse + of_sum
+    error = pairs.weights + np.expm1(argument + _finish(a, n_k) + pairs.weights) + a.exp.relative
+    p = Possible(pairs.p * np.maximum(1 - error, 0.0), pairs.p * (1 + error))
+    return _kept(_kept(p, a.saved_weights, a), a.weights, a)
 
 
-def _added(lower: Array, upper: Array, terms: Array, a: Arithmetic) -> tuple[Array, Array]:
-    """Return the ends of (6) after one more term: of sums that are stored before it, or not."""
-    rest = 1 + gamma(4, max(a.grad_accumulate, a.elementwise.unit_roundoff)) + _NUDGE
-    low, high = terms.min(0), terms.max(0)
-    if a.grad_block is not None:
-        lower, upper = np.minimum(lower, nearest(lower, a.output)), np.maximum(upper, nearest(upper, a.output))
-        low, high = np.minimum(low, nearest(low, a.output)), np.maximum(high, nearest(high, a.output))
-    size = (rest - 1) * (np.maximum(np.abs(lower), np.abs(upper)) + np.maximum(np.abs(low), np.abs(high)))
-    return lower + low - size, upper + high + size
+def _grad_scores(pairs: "_Pairs", p: Possible, problem: Problem, g: Array, a: Arithmetic) -> Possible:
+    """Return the set of dS of each pair, with the errors of (7)."""
+    u = _of_gradients(a)
+    values = problem.v[pairs.keys]
+    dp = _kept(_summed(_exactly(g[:, None] * values), u), a.grad_weights, a)
+    out = _kept(_outputs(pairs, values, a), a.saved_output, a)
+    deltas = {"output": _summed(_product(_exactly(g), out), u), "weights": _summed(_product(p, dp), u)}
+    delta = deltas[a.delta] if a.delta else _hull(*deltas.values())
+    minus = Possible(-delta.upper[:, None], -delta.lower[:, None])
+    t = Possible(*(np.stack(np.broadcast_arrays(*ends), -1) for ends in zip(dp, minus, strict=True)))
+    of_product = _product(p, _summed(t, u))
+    ds = _summed(of_product.at((..., None)), u)
+    return _hull(_kept(ds, a.grad_scores, a), _kept(ds, a.grad_scores, a, problem.scale))
+
+
+def _of_gradients(a: Arithmetic) -> float:
+    """Return the error of one operation of a backward pass."""
+    return max(a.grad_accumulate, a.elementwise.unit_roundoff) + 2 * a.product
+
+
+def _operand(x: Array, a: Arithmetic, scale: float) -> Possible:
+    """Return the set of q or k as products of gradients take them, divided by their factor."""
+    root = float(np.sqrt(abs(scale)))
+    return _hull(_kept(_exactly(x), a.scale_on_inputs, a, scale), _kept(_exactly(x), a.scale_on_inputs, a, root))
+
+
+def _added(index: NDArray[np.intp], terms: Possible, size: int, a: Arithmetic, scale: float) -> Possible:
+    """Return the sets of (6) of sums times the scale. Each row of `terms` is added to the sum of its
+    index, of `size` sums of up to two terms. A kernel may store a sum before its last factor.
+    """
+    total = Possible(*(np.zeros((size, terms.lower.shape[-1])) for _ in range(2)))
+    earlier = np.tril(index[:, None] == index, -1).sum(1)
+    for turn in range(2):
+        chosen = earlier == turn
+        place = index[chosen]
+        first, second = (_partial(x, a, scale) for x in (total.at(place), terms.at(chosen)))
+        sizes = sum(np.fmax(np.abs(x.lower), np.abs(x.upper)) for x in (first, second))
+        error = (gamma(4, _of_gradients(a)) + _NUDGE) * sizes
+        total.lower[place], total.upper[place] = first.lower + second.lower - error, first.upper + second.upper + error
+    kept = _partial(total, a, scale)
+    for factor in (1.0, float(np.sqrt(abs(scale))), scale):
+        kept = _hull(kept, _kept(total, a.scale_on_inputs, a, factor))
+    return _summed(_product(kept, _exactly(np.array(scale))).at((..., None)), _of_gradients(a))
+
+
+def _partial(x: Possible, a: Arithmetic, scale: float) -> Possible:
+    """Return the hull of a partial sum and of what a kernel stores of it, before it is scaled too if
+    the arithmetic stores partial gradients.
+    """
+    kept = _kept(x, a.output, a, scale)
+    for factor in (1.0, float(np.sqrt(abs(scale)))) if a.grad_block else ():
+        kept = _hull(kept, _kept(x, a.output, a, factor))
+    return kept
+
+
+def _outputs(pairs: "_Pairs", values: Array, a: Arithmetic) -> Possible:
+    """Return the sets of outputs before they are stored, for the values of each pair."""
+    exact = pairs.exact[:, None] & _added_exactly(np.where(pairs.p[..., None] > 0, values, 0.0), a)
+    lower, upper = _bounds(pairs, values, a)
+    mean = (pairs.p[..., None] * values).sum(1)
+    lower, upper = (np.where(exact, mean, bound) for bound in (lower, upper))
+    return Possible(lower - _NUDGE * np.abs(lower), upper + _NUDGE * np.abs(upper))
 
 
 class _Pairs(NamedTuple):
     """The one or two keys of each row that count, as arrays (row, key of the pair).
 
     keys      the places of the keys
+    scores    their scores, or the maximum for the second of one key
     p         their exact weights; 0 for the second of one key
     factors   the smallest and the largest factor of (2)
     weights   ε of (1)
@@ -181,6 +364,7 @@ class _Pairs(NamedTuple):
     """
 
     keys: NDArray[np.intp]
+    scores: Array
     p: Array
     factors: tuple[Array, Array]
     weights: Array
@@ -190,36 +374,44 @@ class _Pairs(NamedTuple):
     exact: NDArray[np.bool_]
 
     @staticmethod
-    def of(q: Array, k: Array, a: Arithmetic, scale: float) -> "_Pairs":
-        """Return the keys that count in each row, with the sets of their weights."""
-        scores, errors = _scores(q, k, a, scale)
+    def of(scores: Array, errors: Array, a: Arithmetic) -> "_Pairs":
+        """Return the keys that count in each row, with the sets of their weights, for scores (n_q,
+        n_k) with bounds of their errors.
+        """
+        n_k = scores.shape[-1]
         highest = (scores - errors).max(-1, keepdims=True)
         counts = scores + errors > highest - DEAD
         number = counts.sum(-1)
         keys = np.argsort(~counts, axis=-1, kind="stable")[:, :2]
         s, delta, of_pair = (np.take_along_axis(x, keys, -1) for x in (scores, errors, counts))
         m = np.where(of_pair, s, -np.inf).max(-1, keepdims=True)
+        s, delta = np.where(of_pair, s, m), np.where(of_pair, delta, 0.0)
         x = np.where(of_pair, s - m, -np.inf)
         e = np.exp(x)
         total = e.sum(-1, keepdims=True)
         zero = (s == 0) & (m == 0) & (delta == 0)
         argument = _argument(a, s, m) + delta + np.where(s == m, delta, 0.0).max(-1, keepdims=True)
         weights = np.where(zero, a.exp.at_zero, np.expm1(argument) + a.exp.relative)
-        later = np.expm1(argument) + _of_rescaling(a, len(k)) + a.log * (1 + np.abs(m))
+        later = np.expm1(argument) + _of_rescaling(a, n_k) + a.log * (1 + np.abs(m))
         exact = (zero | ~of_pair).all(-1) & (a.exp.at_zero == rescaling_exp(a).at_zero == 0)
         weights, later = (np.where(exact[:, None] | ~of_pair, 0.0, bound) for bound in (weights, later))
-        finish = np.full((len(q), 1), _finish(a, len(k)))
+        finish = np.full(m.shape, _finish(a, n_k))
         factors = _factors(e, x, weights, finish, a)
-        return _Pairs(keys, e / total, factors, weights, later, finish, (number <= 2) & _is_covered(a), exact)
+        known = (number >= 1) & (number <= 2) & _is_covered(a)
+        return _Pairs(keys, s, e / total, factors, weights, later, finish, known, exact)
 
 
-def _scores(q: Array, k: Array, a: Arithmetic, scale: float) -> tuple[Array, Array]:
-    """Return scores and bounds of their errors, δ of (1). Scores of zero products have no error."""
+def _scores(problem: Problem, a: Arithmetic) -> tuple[Array, Array]:
+    """Return scores, −∞ where masked, and bounds of their errors, δ of (1). Scores of zero products
+    have no error.
+    """
+    q, k, _, scale, visible = problem
     scores, sizes = scale * (q @ k.T), abs(scale) * (np.abs(q) @ np.abs(k).T)
     products = (q != 0).astype(float) @ (k != 0).T.astype(float)
     u = max(a.accumulate, a.elementwise.unit_roundoff)
     errors = (products + 5) * u / (1 - (products + 5) * u) + a.product * 3 + 3 * roundoff(a.scale_on_inputs)
-    return scores, errors * sizes + 3 * roundoff(a.scores) * np.abs(scores) + _NUDGE * sizes
+    bounds = errors * sizes + 3 * roundoff(a.scores) * np.abs(scores) + _NUDGE * sizes
+    return scores if visible is None else np.where(visible, scores, -np.inf), bounds
 
 
 def _argument(a: Arithmetic, s: Array, m: Array) -> Array:

@@ -17,7 +17,7 @@ import torch
 
 import oracles
 from properties.contract.caller import LIKELY
-from properties.inspection.exact_probes import pair_probe
+from properties.inspection.exact_probes import Sizes, pair_probe
 from research.benchmarks.kernels import ARITHMETIC, BACKENDS, DTYPES, Array, Problem, draw, kernel, to_numpy, to_torch
 from research.benchmarks.matched_filters import matched_filters
 
@@ -83,11 +83,11 @@ class Judge:
             oracles.scaled_dot_product_attention(p.q, p.k, p.v, arithmetic=each)
             for each in (a, replace(a, likely=LIKELY))
         )
-        probe = pair_probe((_QUERIES, n_k), (_WIDTH, _WIDTH), a, _WIDTH**-0.5, seed)
+        probe = pair_probe(Sizes(_QUERIES, n_k, _WIDTH, _WIDTH, _WIDTH**-0.5), a)
         assert probe is not None
-        self.probe = probe
-        self.probing = replace(p, q=probe.q, k=probe.k, v=probe.v)
-        self.of_probe = oracles.scaled_dot_product_attention(probe.q, probe.k, probe.v, arithmetic=a)
+        self.probe, (q, k, v, _, _) = probe, probe.problem
+        self.probing = replace(p, q=q, k=k, v=v)
+        self.of_probe = oracles.scaled_dot_product_attention(q, k, v, arithmetic=a)
 
     def cells(self, run: Callable[[Problem], Array]) -> tuple[list[str], list[bool]]:
         """The text of each criterion, and whether it sees something."""
