@@ -69,6 +69,7 @@ __all__ = [
     "gradient_probe",
     "pair_probe",
     "scale_between",
+    "turns",
 ]
 
 _FAR = 160.0  # how far the scores of keys that do not count are below 0
@@ -218,11 +219,11 @@ def _order(n_k: int) -> NDArray[np.intp]:
     return np.array([*dict.fromkeys([*order, *generator.permutation(n_k).tolist()])])
 
 
-def _turns(sizes: Sizes, number: int) -> int:
-    """The number of turns after which the pairs have a key in each tile."""
+def turns(sizes: Sizes) -> int:
+    """Return the number of turns after which the pairs of a probe have a key in each tile."""
     tiles = _order(sizes.n_k) // _TILE
-    last = max(int(np.argmax(tiles == tile)) for tile in range(-(-sizes.n_k // _TILE)))
-    return last // (2 * number) + 1
+    last = max((int(np.argmax(tiles == tile)) for tile in range(-(-sizes.n_k // _TILE))), default=0)
+    return last // (2 * max(_pairs_of(sizes), 1)) + 1
 
 
 def _exponents(generator: np.random.Generator, number: int, a: Arithmetic, turn: int) -> Array:
@@ -301,10 +302,8 @@ Calls = Iterator[ExactCall]
 def _outputs(probe: Probe, shape: Shape) -> Calls:
     """Calls of attention, up to one for each set of pairs that its tiles need."""
     sizes, entries = _sizes(probe, shape), _entries(shape)
-    if (number := _pairs_of(sizes)) == 0:
-        return
     a, unit = probe.caller.arithmetic, log(2) if probe.caller.conventions.lse_base == "2" else 1.0
-    for call in range(min(-(-_turns(sizes, number) // entries), _MOST_CALLS)):
+    for call in range(min(-(-turns(sizes) // entries), _MOST_CALLS)):
         pairs = [pair_probe(sizes, a, call * entries + entry) for entry in range(entries)]
         if pairs[0] is None:
             return
