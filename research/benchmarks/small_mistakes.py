@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -145,11 +146,11 @@ def page(dtypes: Sequence[str], lengths: Sequence[int], seed: int) -> tuple[str,
         for backend in BACKENDS:
             own = ARITHMETIC[dtype, backend]
             of_kernel = judges if own == dtype else [Judge(dtype, n_k, seed, own) for n_k in lengths]
-            columns = [judge.cells(lambda p, d=dtype, b=backend: _correct(p, d, b)) for judge in of_kernel]  # type: ignore[misc]
+            columns = [judge.cells(partial(_correct, dtype=dtype, backend=backend)) for judge in of_kernel]
             wrong += sum(saw[0] or saw[2] for _, saw in columns)
             lines.append(_row(f"torch {backend}, correct", columns))
         for mistake in MISTAKES:
-            columns = [judge.cells(lambda p, m=mistake, d=dtype: planted(p, d, m)) for judge in judges]  # type: ignore[misc]
+            columns = [judge.cells(partial(planted, dtype=dtype, mistake=mistake)) for judge in judges]
             wrong += sum(not any(saw) for _, saw in columns)
             lines.append(_row(mistake.name, columns))
     lines += ["", f"Cells in which a correct kernel is refused, or nothing sees a mistake: {wrong}."]
