@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from oracles.formats import BINARY16, BRAIN16, PRESETS, preset
-from oracles.possible_results import Problem, nearest, possible_outputs
+from oracles.possible_attention import Problem, possible_outputs
+from oracles.possible_results import nearest
 from oracles.tests.simulated.attention import Kernel
 from oracles.tests.simulated.forms import Form, any_form
 from oracles.tests.simulated.rounding import rounding

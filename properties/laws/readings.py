@@ -17,7 +17,8 @@ from properties.inspection.caches import caches, sentences_of_caches
 from properties.inspection.curve import curve
 from properties.inspection.curve_sentences import sentences_of_curve
 from properties.inspection.entries import Entries
-from properties.inspection.exact_probes import PROBES, ExactCall, PairProbe, scale_between
+from properties.inspection.exact_calls import PROBES, ExactCall
+from properties.inspection.exact_probes import PairProbe, scale_between
 from properties.inspection.gradients import gradients
 from properties.inspection.head_numbers import sentences_of_head_numbers
 from properties.inspection.merging import merging, sentences_of_merging

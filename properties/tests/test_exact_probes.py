@@ -5,14 +5,16 @@ import numpy as np
 import pytest
 
 from oracles.formats import PRESETS, preset
-from oracles.possible_results import DEAD, nearest, possible_log_sum_exps
+from oracles.possible_attention import DEAD, possible_log_sum_exps
+from oracles.possible_results import nearest
 from oracles.tests.simulated.attention import Kernel
 from oracles.tests.simulated.forms import any_form
 from oracles.tests.simulated.rounding import rounding
 from properties import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
-from properties.inspection.exact_probes import PROBES, Sizes, gradient_probe, pair_probe, scale_between
+from properties.inspection.exact_calls import PROBES
+from properties.inspection.exact_probes import Sizes, gradient_probe, pair_probe, scale_between
 from properties.inspection.probe import Probe
 from properties.inspection.shapes import Shape
 from properties.laws import find
