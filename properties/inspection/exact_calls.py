@@ -42,6 +42,8 @@ __all__ = ["PROBES", "ExactCall"]
 _MOST_CALLS = 8
 _SMALL_ERROR = 1e-4  # how near a boundary the weight of a score is
 _MANY = 512  # scores to choose from
+_PROGRAMS = ((5, 9, 8), (33, 300, 64), (1, 1040, 64))
+"""The numbers of queries and keys of the programs of a cache, and their widths."""
 
 
 class ExactCall(NamedTuple):
@@ -77,11 +79,14 @@ def _outputs(probe: Probe, shape: Shape) -> Calls:
 
 def _of_cache(probe: Probe, shape: Shape) -> Calls:
     """Calls of a cache without rotations: keys are appended in two steps, and the last ones attend."""
-    n_q, n_k = shape.sizes["n_q"], shape.sizes["n_k"]
-    steps = f"append {n_k - 1}; append 1; attend {n_q}"
-    program = replace(shape, arguments={"steps": steps})
-    if not shape.arguments.get("rotates") and 1 < n_k >= n_q and probe.takes(program):
-        yield from _outputs(probe, program)
+    if shape.arguments.get("rotates"):
+        return
+    for n_q, n_k, width in _PROGRAMS:
+        sizes = {"n_q": n_q, "n_k": n_k, "head_dim": width, "value_dim": width}
+        steps = f"append {n_k - 1}; append 1; attend {n_q}"
+        program = replace(shape.changed(probe.operation, None, **sizes), arguments={"steps": steps})
+        if probe.takes(program):
+            yield from _outputs(probe, program)
 
 
 def _gradients(probe: Probe, shape: Shape) -> Calls:
