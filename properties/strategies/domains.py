@@ -407,10 +407,14 @@ _domain(
     "operating heads", "Numbers of heads that do not divide.", *_GROUPED, _FEATURED[0], points=operating_points.HEADS
 )
 _domain("operating terms", "Small sizes, with each softcap and scale.", *_FORWARD, points=operating_points.TERMS)
+_PROBES = "Fixed sizes: the law chooses numbers for which a correct kernel can store one result only."
 _domain(
-    "exact probes", "Fixed sizes: the law chooses numbers for which a correct kernel can store one result only.",
-    *_ATTENTION[:2], *_GROUPED, *_FEATURED[:2], points=operating_points.PROBES,
+    "exact probes", _PROBES, *_FORWARD, *_ATTENTION[1:2], *_FEATURED[1:2], *_SOFTMAX[:1],
+    points=operating_points.PROBES,
 )  # fmt: skip
+_domain("exact probes", _PROBES, "decode", points=operating_points.CACHES)
+_domain("exact probes", _PROBES, *_ROTARY[:4], points=operating_points.ROTATIONS)
+_domain("exact probes", _PROBES, "rope_tables", "sinusoidal_positional_encoding", points=operating_points.TABLES)
 _domain("operating points", "Programs of fixed steps.", "decode", points=operating_points.CACHES)
 _domain("operating points", "Two parts of the keys.", "merge_attention", points=operating_points.MERGES)
 _domain("operating points", "Fixed sizes and masks.", *_SOFTMAX, points=operating_points.SOFTMAX)
