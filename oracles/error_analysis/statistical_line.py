@@ -270,8 +270,7 @@ def _grad_weights(x: Point, weights: Softmax, g: Array) -> GradWeights:
         + (spread["grad_weights"] * dp) ** 2
         + 2 * spread["product"] ** 2 * squares
     )
-    of_operands = _thin(a, g) @ np.abs(x.v).T + np.abs(g) @ _thin(a, x.v).T
-    dp_loss = of_operands + d_v * lost_below["sum"] + _lost(dp, lost_below["grad_weights"])
+    dp_loss = _thin_products(a, g, x.v) + d_v * lost_below["sum"] + _lost(dp, lost_below["grad_weights"])
     delta = (g * weights.out).sum(axis=1, keepdims=True)
     shifted = np.where(weights.p > 0, dp - delta, 0.0)
     weight = weights.score**2 + weights.entry**2 + spread["saved_weights"] ** 2
@@ -465,8 +464,7 @@ def _variance_of_scores(x: Point, rows: slice, s: Array) -> Array:
 def _moved_by_thin_operands(x: Point, rows: slice) -> Array:
     """Return how far operands that are flushed may move each score of some rows, at most 1."""
     q = x.q[rows]
-    distance = _thin(x.arithmetic, q) @ np.abs(x.k).T + np.abs(q) @ _thin(x.arithmetic, x.k).T
-    return np.asarray(np.minimum(abs(x.scale) * distance, 1.0))
+    return np.asarray(np.minimum(abs(x.scale) * _thin_products(x.arithmetic, q, x.k), 1.0))
 
 
 def _flushed_scores(x: Point, scores: Array) -> Array:
@@ -571,9 +569,11 @@ def _cluster(ordered: Array, nearness: float) -> float:
 
 def _longest_run(ordered: Array) -> Array:
     """Return the length of the longest run of equal finite numbers in each ordered row: (rows, 1)."""
-    breaks = ~((ordered[:, 1:] == ordered[:, :-1]) & np.isfinite(ordered[:, 1:]))
+    equal = (ordered[:, 1:] == ordered[:, :-1]) & np.isfinite(ordered[:, 1:])
+    if not equal.any():
+        return np.ones((len(ordered), 1))
     places = np.arange(1, ordered.shape[1])
-    started = np.maximum.accumulate(np.where(breaks, places, 0), axis=1)
+    started = np.maximum.accumulate(np.where(equal, 0, places), axis=1)
     return np.asarray(1.0 + (places - started).max(axis=1, keepdims=True, initial=0))
 
 
@@ -591,6 +591,14 @@ def _finite_size(x: Array) -> Array:
 def _lost(x: Array, least: float) -> Array:
     """Return |x| of numbers below a step, which may come out as 0; 0 for others."""
     return np.where(np.abs(x) < least, np.abs(x), 0.0)
+
+
+def _thin_products(a: Arithmetic, x: Array, y: Array) -> Array | float:
+    """Return how much of each product x·y of two rows may be lost because operands are thin."""
+    thin_x, thin_y = _thin(a, x), _thin(a, y)
+    if not (thin_x.any() or thin_y.any()):
+        return 0.0
+    return np.asarray(thin_x @ np.abs(y).T + np.abs(x) @ thin_y.T)
 
 
 def _thin(a: Arithmetic, x: Array) -> Array:
