@@ -29,7 +29,7 @@ BLOCK = 1 << 15
 """The number of elements that are evaluated together."""
 
 FEW_KEYS = 16
-"""The number of keys whose values mostly show that a budget is not vacuous."""
+"""The least number of keys whose values mostly show that a budget is not vacuous."""
 
 AFFORDABLE = 1 << 20
 """The number of multiplications in ball arithmetic that take about 100 ms."""
@@ -232,10 +232,10 @@ def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None])
     """
     if is_wide(out) or v.shape[-2] == 0:
         return is_wide(out)
-    resolves = False
+    resolves, few = False, slice(None, None, max(1, v.shape[-2] // FEW_KEYS))
     for i in range(out.mid.shape[-2]):
         visible, mid, rad = allowed(i), out.mid[..., i, :], out.rad[..., i, :]
-        for keys in (slice(FEW_KEYS), slice(None)):
+        for keys in (few, slice(None)):
             counted, spread = _visible_spread(v[..., keys, :], None if visible is None else visible[..., keys])
             if (rad < spread / 2).any():
                 return False
