@@ -38,7 +38,15 @@ from properties.inspection.shapes import Shape, shape_of
 from properties.inspection.term_sentences import sentences_of_terms
 from properties.inspection.terms import terms
 
-__all__ = ["AROUND", "calls_of_equal_scores", "measured", "needs_many_calls", "sentences_around", "sentences_at"]
+__all__ = [
+    "AROUND",
+    "calls_of_equal_scores",
+    "measured",
+    "needs_many_calls",
+    "reads_bits",
+    "sentences_around",
+    "sentences_at",
+]
 
 _MOST_CALLS = 60
 _MOST_SECONDS = 5.0  # for slow implementations: everyday sizes take less than one
@@ -203,6 +211,13 @@ def sentences_around(
 def needs_many_calls(instrument: Instrument) -> bool:
     """Return whether an instrument makes about ten calls for one shape."""
     return instrument in _OF_MANY_CALLS
+
+
+def reads_bits(instrument: Instrument) -> bool:
+    """Return whether an instrument is one of those that read single bits: what a change of one entry
+    changes, and how accurate exponentials and sums are, those over equal scores among them.
+    """
+    return instrument in (_influence, _micrometer)
 
 
 def sentences_at(probe: Probe, shape: Shape) -> tuple[str, ...]:

@@ -285,13 +285,21 @@ def test_widths_that_fail_share_a_line() -> None:
 
 
 def test_options_without_a_call_are_named() -> None:
-    """The gradients of attention with every option need more calls than there are."""
-    (portrait,) = inspect({"attention_vjp": REFERENCE["attention_vjp"]}).operations
+    """A kernel that takes no batch needs a call for each channel of each reading, more than there are."""
+    (portrait,) = inspect({"attention_vjp": _gradients_of_heads}).operations
     assert any("a sink; a bias: no call was left" in clause for clause in portrait.unknown), portrait.unknown
 
 
-def test_every_option_of_attention_is_read() -> None:
-    (portrait,) = inspect({"attention": REFERENCE["attention"]}).operations
+def _gradients_of_heads(q: Any, k: Any, v: Any, grad_out: Any, **options: Any) -> Any:
+    """The gradients of attention of a single problem of several heads."""
+    if q.ndim != 3:
+        raise ValueError("q has the axes of heads, queries and channels.")
+    return REFERENCE["attention_vjp"](q, k, v, grad_out, **options)
+
+
+@pytest.mark.parametrize("name", ["attention", "attention_vjp"])
+def test_every_option_is_read(name: str) -> None:
+    (portrait,) = inspect({name: REFERENCE[name]}).operations
     assert portrait.unknown == ()
 
 
