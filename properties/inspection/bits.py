@@ -2,7 +2,7 @@
 
 A problem is one element of the batch: all its heads and queries, and random numbers. It is computed
 alone, and then beside other problems, at another place of the batch, with masked keys behind its
-own, and in two calls of half its queries. Floating-point arithmetic may round differently there, so
+own, and with half of its queries. Floating-point arithmetic may round differently there, so
 a changed bit is a fact about a kernel. It is a mistake only where equal calls differ, and the
 implementation is declared deterministic.
 """
@@ -37,7 +37,7 @@ class Bits:
     batch_size         other problems behind it in the batch
     place_in_batch     the last place of the batch instead of the first one
     padding            masked keys behind its own
-    chunks_of_queries  two calls, each with half of its queries
+    chunks_of_queries  a call with the second half of its queries
     is_deterministic   whether the implementation is declared deterministic
     """
 
@@ -65,14 +65,15 @@ def bits(probe: Probe, shape: Shape) -> Bits:
     is_deterministic = probe.caller.implementation.deterministic
     if any(_differ(first, _out(probe, alone, problems)) for _ in range(_EQUAL_CALLS - 1)):
         return Bits(True, None, None, None, None, is_deterministic)
-    batched = None if several is None else _attempted(lambda: _out(probe, several, problems)[0])
-    moved = None if several is None else _attempted(lambda: _out(probe, several, problems[1:] + problems[:1])[-1])
+    twice = problems[: _PROBLEMS - 1] + problems[:1]
+    batched = None if several is None else _attempted(lambda: _out(probe, several, twice))
+    n_q = plain.sizes["n_q"]
     return Bits(
         repetition=False,
-        batch_size=None if one is None else _differ(batched, first),
-        place_in_batch=_differ(batched, moved),
+        batch_size=None if one is None or batched is None else _differ(batched[0], first),
+        place_in_batch=None if batched is None else _differ(batched[0], batched[-1]),
         padding=_differ(_attempted(lambda: _padded(probe, alone, problems)), first),
-        chunks_of_queries=_differ(_attempted(lambda: _chunked(probe, alone, problems)), first),
+        chunks_of_queries=_differ(_attempted(lambda: _second_half(probe, alone, problems)), first[..., n_q // 2 :, :]),
         is_deterministic=is_deterministic,
     )
 
@@ -146,16 +147,13 @@ def _is_causal(probe: Probe, shape: Shape) -> bool:
     return probe.operation.name == "causal_attention" or "causal" in shape.arguments
 
 
-def _chunked(probe: Probe, shape: Shape, problems: Sequence[_Problem]) -> Array:
-    """The outputs of the first and of the second half of the queries."""
+def _second_half(probe: Probe, shape: Shape, problems: Sequence[_Problem]) -> Array:
+    """The output of the second half of the queries."""
     n_q = shape.sizes["n_q"]
     if n_q < 2 or _is_causal(probe, shape):  # its queries count from the first one
         raise OutsideError("The queries cannot be split.")
-    outs = []
-    for rows in (range(n_q // 2), range(n_q // 2, n_q)):
-        chunk = shape.changed(probe.operation, n_q=len(rows))
-        outs.append(_out(probe, chunk, [{**problem, "q": problem["q"][..., rows, :]} for problem in problems]))
-    return np.concatenate(outs, -2)
+    half = shape.changed(probe.operation, n_q=n_q - n_q // 2)
+    return _out(probe, half, [{**problem, "q": problem["q"][..., n_q // 2 :, :]} for problem in problems])
 
 
 def sentences_of_bits(found: Bits) -> tuple[str, ...]:

@@ -177,7 +177,12 @@ class Probe:
 
     def weights(self, shape: Shape, blocks: Sequence[Array], *calls: Mapping[str, Array]) -> list[Reading]:
         """The weight that each row of the output gives to each block, a set of rows of v, in each of some
-        calls with their arrays.
+        calls with their arrays. Raises as `results`.
+        """
+        return [results["out"] for results in self.weighed(shape, blocks, *calls)]
+
+    def weighed(self, shape: Shape, blocks: Sequence[Array], *calls: Mapping[str, Array]) -> list[dict[str, Reading]]:
+        """The results of some calls with their arrays, each with the weights of `weights` as "out".
 
         Column c of v is 1 in the rows of one block and 0 elsewhere:
 
@@ -192,9 +197,10 @@ class Probe:
                 v.reshape(-1, width)[rows, column] = 1.0
             values.append(v)
         results = self.together(shape, [{**arrays, "v": v} for arrays in calls for v in values])
-        found = [one["out"].changed(lambda array: array.reshape(-1, width)) for one in results]
+        outs = [one["out"].changed(lambda array: array.reshape(-1, width)) for one in results]
         # The columns of the last call that have no block are left out.
+        join: Callable[[Sequence[Array]], Array] = lambda parts: np.concatenate(parts, 1)[:, : len(blocks)]  # noqa: E731
         return [
-            joined(found[start : start + len(values)], lambda parts: np.concatenate(parts, 1)[:, : len(blocks)])
-            for start in range(0, len(found), len(values))
+            {**results[start], "out": joined(outs[start : start + len(values)], join)}
+            for start in range(0, len(outs), len(values))
         ]

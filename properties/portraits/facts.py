@@ -28,7 +28,7 @@ _CHANGES = {
     "batch_size": "a larger batch",
     "place_in_batch": "another place in the batch",
     "padding": "masked keys at the end",
-    "chunks_of_queries": "queries in two calls",
+    "chunks_of_queries": "half of the queries",
 }
 """What changes around a problem, by the fields of `Bits`."""
 

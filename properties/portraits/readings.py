@@ -73,7 +73,7 @@ def read(implementation: Implementation, operation: Operation, calls: Calls, unt
         arguments = plain_call(operation, implementation, point.sizes, point.options, four_axes=True)
         if arguments is None or said:
             continue
-        told = sentences_at(probe, shape_of(operation, arguments))
+        told = sentences_at(probe, shape_of(operation, arguments), is_brief=True)
         unread += [] if probe.calls else [point.name]
         said = tuple(f"With {point.name}: {sentence[0].lower()}{sentence[1:]}" for sentence in told)
     said = said or sentences_around(
