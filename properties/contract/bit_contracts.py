@@ -9,7 +9,7 @@ BIT_CONTRACTS = {
     "batch size": "a larger batch",
     "place in the batch": "another place in the batch",
     "padding": "masked keys at the end",
-    "chunked prefill": "queries in two calls",
+    "chunked prefill": "half of the queries",
     "decode equals prefill": "the last query alone",
 }
 """What changes around a problem, by the name of the contract. A kernel with another number of splits

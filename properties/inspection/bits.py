@@ -2,7 +2,7 @@
 
 A problem is one element of the batch: all its heads and queries, and random numbers. It is computed
 alone, and then beside other problems, at another place of the batch, with masked keys behind its
-own, in chunks of queries, and with its last query alone. Floating-point arithmetic may round
+own, with half of its queries, and with its last query alone. Floating-point arithmetic may round
 differently there, so a changed bit is a fact about a kernel. It is a mistake only where the adapter
 promises that these bits are equal.
 """
@@ -128,14 +128,10 @@ class _Around:
 
     @cached_property
     def together(self) -> Array:
-        """The outputs of all problems in one call, the problem first."""
-        return self.batch(self.problems)
-
-    def batch(self, problems: Sequence[_Problem]) -> Array:
-        """The outputs of several problems in one call."""
+        """The outputs of a batch of problems. The problem is the first one and the last one."""
         if self.several is None:
             raise OutsideError("The implementation takes no such batch.")
-        return _out(self.probe, self.several, problems)
+        return _out(self.probe, self.several, [*self.problems[: _PROBLEMS - 1], self.problems[0]])
 
 
 def _problems(probe: Probe, shape: Shape) -> list[_Problem]:
@@ -182,8 +178,7 @@ def _beside_others(around: _Around) -> Iterator[Change]:
 
 def _moved(around: _Around) -> Iterator[Change]:
     """The last place of the batch instead of the first one."""
-    moved = around.batch([*around.problems[1:], around.problems[0]])
-    yield Change("at the first place of a batch", around.together[0], "at the last place", moved[-1])
+    yield Change("at the first place of a batch", around.together[0], "at the last place", around.together[-1])
 
 
 def _padded(around: _Around) -> Iterator[Change]:
@@ -206,12 +201,12 @@ def _padded(around: _Around) -> Iterator[Change]:
 
 
 def _in_chunks(around: _Around) -> Iterator[Change]:
-    """Two calls, each with half of its queries."""
+    """A call with the second half of its queries."""
     n_q = around.alone.sizes["n_q"]
     if n_q < 2:
         raise OutsideError("One query cannot be split.")
-    parts = [_some_queries(around, around.alone, rows) for rows in (range(n_q // 2), range(n_q // 2, n_q))]
-    yield around.change(f"in chunks of {n_q // 2} and {n_q - n_q // 2} queries", np.concatenate(parts, -2))
+    half = _some_queries(around, around.alone, range(n_q // 2, n_q))
+    yield Change(f"with {n_q} queries", around.out[..., n_q // 2 :, :], f"with the last {n_q - n_q // 2} of them", half)
 
 
 def _decoded(around: _Around) -> Iterator[Change]:

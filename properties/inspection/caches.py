@@ -107,7 +107,7 @@ def caches(probe: Probe, shape: Shape) -> tuple[Program, ...]:
         rows, queries = _history(steps)
         sizes = {name: program.arguments[name] for name in _SIZES if name in program.arguments}
         try:
-            reading = probe.weights(program, [np.array([row]) for row in range(len(rows))])
+            (reading,) = probe.weights(program, [np.array([row]) for row in range(len(rows))], {})
         except BrokenError as broken:
             if any(earlier.reading.wrong.any() for earlier in found):
                 break

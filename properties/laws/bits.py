@@ -30,7 +30,7 @@ def _declares_none(implementation: Implementation) -> str:
 def declared_contracts_in_bits_are_kept(subject: Subject, *arguments: Any) -> None:
     """At every operating point and for each declared contract: the output of a problem has the same
     bits alone as in a larger batch, at another place of the batch, with masked keys behind its own,
-    with its queries in two calls, with its last query alone, or in an equal call.
+    with half of its queries, with its last query alone, or in an equal call.
 
     The calls are not recorded: their results may be right, so no known bug explains them.
     """

@@ -98,7 +98,7 @@ def test_no_sentence_is_about_a_right_kernel(operation, arithmetic):
     implementation = of(operation, rounded(REFERENCE[operation], FORMATS[arithmetic]), arithmetic)
     probe, shape = probed(implementation)
     assert sentences_of_bits(bits(probe, with_long_sums(probe, shape))) == ()
-    assert probe.calls >= 50
+    assert probe.calls >= 52
 
 
 @pytest.mark.parametrize("causal", ["top_left", "bottom_right"])
