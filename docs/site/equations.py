@@ -192,6 +192,7 @@ ELSEWHERE: dict[str, str] = {
     "rotary_tables": "They are the cosines and sines of positions times frequencies: the extended definitions state "
     "them.",
     "decode": "It is attention over the keys in a cache after a program of steps, with an offset and a window.",
+    "batched_decode": "It is attention over the keys that each row of a cache holds after a program of steps.",
     "padding_mask": "Its mask shows the keys before a length.",
     "combine_masks": "Its mask shows the keys that all given masks show.",
     "rotate_half": "It rotates pairs by a right angle, in the half layout; the definitions' pairs are adjacent.",

@@ -91,7 +91,7 @@ def _cut(operation: Operation, case: Case, implementation: Implementation) -> It
         yield from drawn_frequencies.smaller(case, implementation)
         return
     if operation.is_played:
-        yield from drawn_programs.shorter(implementation, case)
+        yield from drawn_programs.shorter(operation, implementation, case)
     rotates = _rotates(operation, case)
     if rotates:
         yield from drawn_rotations.smaller(operation, case, implementation)
