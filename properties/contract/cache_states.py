@@ -175,7 +175,7 @@ class Attend:
     """
 
     queries: range
-    row_number: int
+    row: int
     held: Held
 
 
