@@ -146,7 +146,7 @@ AROUND: Mapping[str, _Measurements] = {
     **dict.fromkeys(("scaled_dot_product_attention_vjp", "attention_vjp"), _OF_GRADIENTS),
     **dict.fromkeys(("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp"), _OF_ROTATIONS),
     "hard_masked_softmax": _OF_SOFTMAX,
-    "decode": ((_caches, {}),),
+    **dict.fromkeys(("decode", "batched_decode"), ((_caches, {}),)),
 }
 """The measurements of each operation, in order."""
 

@@ -65,11 +65,11 @@ def plain_call(
     """
     for sizes in _sizes(wanted):
         chosen = options(sizes)
-        if operation.is_played and "rotates" in implementation.of_caches:
+        if operation.is_played and "rotates" in implementation.of_caches(operation.name):
             chosen = {"rotates": True, **chosen}
         if not chosen.keys() <= set(operation.parameters):
             return None
-        if operation.is_played and implementation.lacks_of_caches(*chosen.keys() - {"steps"}):
+        if operation.is_played and implementation.lacks_of_caches(operation.name, *chosen.keys() - {"steps", "batch"}):
             return None
         chosen = {**_of_every_call(operation, implementation), **chosen}
         for lead in _leads(operation, implementation, wanted, four_axes):
