@@ -66,6 +66,7 @@ from oracles.positional import (
 from oracles.rotary.embeddings import apply_rotary, apply_rotary_vjp, rope, rope_vjp
 from oracles.rotary.frequencies import rotary_frequencies
 from oracles.rotary.tables import inv_freq, rope_angles, rope_tables, rotary_tables
+from oracles.sequence_masks import chunked_mask, document_mask, left_padding_mask, prefix_mask, tree_mask
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 
 __all__ = [
@@ -99,12 +100,15 @@ __all__ = [
     "attention_vjp",
     "causal_attention",
     "causal_mask",
+    "chunked_mask",
     "combine_masks",
+    "document_mask",
     "grouped_query_attention",
     "hard_masked_softmax",
     "hard_masked_softmax_vjp",
     "inv_freq",
     "learned_positional_encoding",
+    "left_padding_mask",
     "merge_attention",
     "multi_head_attention",
     "multi_head_attention_jvp",
@@ -112,6 +116,7 @@ __all__ = [
     "packed_attention",
     "packed_attention_vjp",
     "padding_mask",
+    "prefix_mask",
     "preset",
     "rope",
     "rope_angles",
@@ -126,4 +131,5 @@ __all__ = [
     "sinusoidal_positional_encoding",
     "table_lookup",
     "tensor2tensor_sinusoidal",
+    "tree_mask",
 ]

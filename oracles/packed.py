@@ -104,7 +104,7 @@ def sequence_rows(boundaries: Any, used: Any, total: int, side: str) -> list[ran
     and how many rows each sequence uses. Raises ValueError and TypeError for others than such
     integers.
     """
-    cu = arrays.naturals(boundaries, f"cu_{side}", total)
+    cu = arrays.integers(boundaries, f"cu_{side}", 0, total)
     if cu.ndim != 1 or not cu.size:
         raise ValueError(f"cu_{side} has shape {cu.shape}, but should be (sequences + 1,).")
     if cu[0] != 0:
@@ -113,7 +113,7 @@ def sequence_rows(boundaries: Any, used: Any, total: int, side: str) -> list[ran
     if (owned < 0).any():
         b = int((owned < 0).argmax())
         raise ValueError(f"cu_{side}[{b + 1}]={cu[b + 1]}, but should be at least cu_{side}[{b}]={cu[b]}.")
-    lengths = owned if used is None else arrays.naturals(used, f"seqused_{side}", total)
+    lengths = owned if used is None else arrays.integers(used, f"seqused_{side}", 0, total)
     if lengths.shape != owned.shape:
         raise ValueError(f"seqused_{side} has shape {lengths.shape}, but should be {owned.shape}, as cu_{side} says.")
     if (lengths > owned).any():

@@ -3,6 +3,7 @@ input is thrown away.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import islice
 from math import prod
 from typing import Any
@@ -28,6 +29,10 @@ SIZES: dict[str, Sequence[int]] = {
     "kv_heads": (1, 2, 3),
     "group": (1, 2, 3),
     "max_len": LENGTHS,
+    "n": LENGTHS,
+    "prefix": (1, 0, 2, 3, 5, 8, 16, 33, 130),
+    "chunk": (2, 1, 3, 4, 5, 8, 16, 64),
+    "start": (0, 1, 3, 7, 63, 2**31, -1, -2, -3, -5, -8, -17, -64),
     "rows": (1, 2, 3, 16, 100),
     "batch": (1, 2, 3),
     "sequences": (2, 3, 1, 4, 5, 3),
@@ -77,7 +82,8 @@ class Sizes:
             raise UnsupportedError(
                 f"{implementation.name} takes {supported_axes} leading axes, but the domain needs more."
             )
-        lacks = implementation.lacks_of_caches if operation.is_played else implementation.lacks
+        of_caches = partial(implementation.lacks_of_caches, operation.name)
+        lacks = of_caches if operation.is_played else implementation.lacks
         mask_kind = domain.masks_are or (
             "" if domain.mask in drawn_masks.OPTIONAL else "dead" if domain.mask is drawn_masks.dead else "any"
         )
@@ -207,7 +213,7 @@ class Sizes:
         if (partner := _PARTNERS.get(name)) and self._is_tied(partner, name) and partner in self._names():
             options = [size for size in options if self._partners(partner, sizes, (name, size))] or options
         supported = self._options(name, options, beside)
-        return min(supported) if choose.simplest else choose.among(supported)
+        return min(supported, key=abs) if choose.simplest else choose.among(supported)
 
     def _is_tied(self, name: str, other: str) -> bool:
         """Return whether the implementation restricts the difference of two sizes."""

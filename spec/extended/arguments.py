@@ -9,7 +9,10 @@ from spec.context import Scalar
 from spec.scope import alpha
 from spec.tensor_core import Array, expect_type, nat
 
-__all__ = ["broadcast", "finite", "length_of", "offsets", "packed_rows", "pairs_of", "positive", "sides"]
+__all__ = [
+    *("broadcast", "finite", "integer", "integers", "length_of", "offsets", "packed_rows", "pairs_of"),
+    *("positive", "sides"),
+]
 
 
 def finite(x: Scalar, name: str, or_else: str = "a finite number") -> Scalar:
@@ -36,6 +39,22 @@ def broadcast(t: Array, name: str, shape: tuple[int, ...]) -> Array:
         return np.broadcast_to(t, shape)
     except ValueError:
         raise ValueError(f"{name} has shape {t.shape}, but should broadcast to {shape}.") from None
+
+
+def integer(x: Any, name: str) -> int:
+    """Return an integer of any sign. Raises TypeError for anything else."""
+    if isinstance(x, bool | np.bool_) or not isinstance(x, int | np.integer):
+        raise TypeError(f"{name}={x!r}, but should be an integer.")
+    return int(x)
+
+
+def integers(xs: Any, name: str) -> list[int]:
+    """Return a sequence of integers as a list. Raises TypeError for other entries, and ValueError
+    for an array whose number of axes is not 1.
+    """
+    if np.ndim(xs) != 1:
+        raise ValueError(f"{name} has shape {np.shape(xs)}, but should have one axis.")
+    return [integer(x, f"{name}[{i}]") for i, x in enumerate(xs)]
 
 
 def offsets(offset: Any, batch: tuple[int, ...]) -> Array:
