@@ -255,6 +255,9 @@ class Sizes:
             options = (*options, *listed)
         if name == "num_heads" and "kv_heads" in sizes and not self.implementation.support.listed(name):
             options = [sizes["kv_heads"] * group for group in self.domain.sizes.get("group", SIZES["group"])]
+        if name == "value_dim" and "latent" in self.operation.parameters:
+            most = sizes["head_dim"]
+            options = [*(size for size in options if size <= most), *({most - most // 3, most} - {0})]
         if name == "rows":  # a table has at least the rows that are read
             fewest_rows = max(1, sizes.get("start_pos", 0) + sizes.get("seq_len", 0))
             options = (
