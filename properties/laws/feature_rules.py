@@ -45,7 +45,8 @@ def natural_log_sum_exp(lse: Ball, subject: Subject) -> Ball:
 
 def scores_shape(arguments: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the shape of the scores (…, n_q, n_k)."""
-    return (*arguments["q"].shape[:-1], arguments["k"].shape[-2])
+    keys = arguments["latent" if "latent" in arguments else "k"]
+    return (*arguments["q"].shape[:-1], keys.shape[-2])
 
 
 def first_query_position(arguments: Mapping[str, Any], implementation: Implementation) -> Any:
