@@ -79,7 +79,7 @@ def visible_keys(arguments: Mapping[str, Any], implementation: Implementation) -
             visible = band({**arguments, "causal": None}, implementation)
         if not (arguments["causal"] and rule == "causal_wins"):
             visible = visible & arguments["mask"]
-    if arguments["bias"] is not None:
+    if arguments.get("bias") is not None:
         visible = visible & (arguments["bias"] > -np.inf)
     return np.broadcast_to(visible, scores_shape(arguments))
 
