@@ -3,7 +3,7 @@ few. `PROBES` has a row for each operation.
 
 **Attention** and its gradients have the inputs of `properties.inspection.exact_probes`. Query heads
 that share a key head are rows of the same keys. Each batch entry and key head has other pairs, and
-there are as many calls as a key in each tile needs, up to `_MOST_CALLS`.
+there are up to `_MOST_CALLS` calls, so that all keys are in a pair, or in long rows a key of each tile.
 
 **Softmax.** Two scores count in each row, 0 and a number of the format whose weight is next to a
 boundary.
@@ -27,6 +27,7 @@ from oracles.possible_results import Possible, nearest, stored
 from properties.inspection.array import Array
 from properties.inspection.exact_probes import (
     FAR,
+    TILE,
     PairProbe,
     Sizes,
     gradient_probe,
@@ -64,7 +65,7 @@ def _outputs(probe: Probe, shape: Shape) -> Calls:
     """Calls of attention, up to one for each set of pairs that its tiles need."""
     sizes, entries = _sizes(probe, shape), _entries(shape)
     a, unit = probe.caller.arithmetic, log(2) if probe.caller.conventions.lse_base == "2" else 1.0
-    for call in range(min(-(-turns(sizes) // entries), _MOST_CALLS)):
+    for call in range(_calls_of(sizes, entries)):
         pairs = [pair_probe(sizes, a, call * entries + entry) for entry in range(entries)]
         if pairs[0] is None:
             return
@@ -75,6 +76,14 @@ def _outputs(probe: Probe, shape: Shape) -> Calls:
             sets = [possible_log_sum_exps(x.problem, a, unit) for x in found]
             possible["lse"] = _joined(probe, shape, "lse", sets)
         yield ExactCall(shape, arrays, possible, () if _is_tiled(probe, shape) else tuple(found))
+
+
+def _calls_of(sizes: Sizes, entries: int) -> int:
+    """The number of calls until each key is in a pair; if these are too many, until each tile of keys
+    has one that is.
+    """
+    of_keys, of_tiles = (-(-turns(sizes, tile) // entries) for tile in (1, TILE))
+    return of_keys if of_keys <= _MOST_CALLS else min(of_tiles, _MOST_CALLS)
 
 
 def _of_cache(probe: Probe, shape: Shape) -> Calls:

@@ -21,7 +21,8 @@ class Mistake(NamedTuple):
     lse                 an absolute error of the log-sum-exp
     tile                the factor of the weights of keys 64 to 127
     dq, dk, dv          of a gradient
-    angle, one_angle    absolute errors of all angles, and of one angle
+    angle, pair         absolute errors of all angles, and of the angles of the last pair
+    one_angle           of one angle
     product             of one of the two products of a rotation
     """
 
@@ -34,6 +35,7 @@ class Mistake(NamedTuple):
     dk: float = 0.0
     dv: float = 0.0
     angle: float = 0.0
+    pair: float = 0.0
     one_angle: float = 0.0
     product: float = 0.0
 
@@ -99,6 +101,7 @@ def _grouped_vjp(m: Mistake, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, ...]:
 def _angles(m: Mistake, length: int, width: int, start: int) -> Any:
     positions = np.arange(start, start + length)[:, None]
     angles = positions * 10000.0 ** (-np.arange(0, width, 2) / width) + m.angle
+    angles[:, -1:] += m.pair
     angles[-1, :1] += m.one_angle
     return angles
 
@@ -149,7 +152,7 @@ _RIGHT = Mistake()
 _OF_SUMS = (Mistake(total=2e-4), Mistake(out=-2e-4), Mistake(tile=0.0), Mistake(tile=1.001))
 _OF_ATTENTION = (*_OF_SUMS, Mistake(scale=1e-4), Mistake(scale=-1e-4))
 _OF_GRADIENTS = (Mistake(dq=2e-4), Mistake(dk=-2e-4), Mistake(dv=2e-4))
-_OF_ANGLES = (Mistake(angle=1e-4), Mistake(one_angle=2e-3))
+_OF_ANGLES = (Mistake(angle=1e-4), Mistake(pair=1e-4), Mistake(one_angle=2e-3))
 MISTAKES: Mapping[str, tuple[Mistake, ...]] = {
     SDPA: _OF_ATTENTION,
     "causal_attention": _OF_ATTENTION,
