@@ -76,7 +76,7 @@ def possible_gradients(problem: Problem, g: Array, a: Arithmetic) -> PossibleGra
         )
 
 
-def _weights_of_gradients(pairs: "Pairs", n_k: int, a: Arithmetic) -> Possible:
+def _weights_of_gradients(pairs: Pairs, n_k: int, a: Arithmetic) -> Possible:
     """Return the set of the weight P of each pair, with the errors of (7)."""
     lse = pairs.scores - np.log(pairs.p)
     lse = np.abs(np.where(np.isfinite(lse), lse, 0.0)).max(-1, keepdims=True)
@@ -87,7 +87,7 @@ def _weights_of_gradients(pairs: "Pairs", n_k: int, a: Arithmetic) -> Possible:
     return kept(kept(p, a.saved_weights, a), a.weights, a)
 
 
-def _grad_scores(pairs: "Pairs", p: Possible, problem: Problem, g: Array, a: Arithmetic) -> Possible:
+def _grad_scores(pairs: Pairs, p: Possible, problem: Problem, g: Array, a: Arithmetic) -> Possible:
     """Return the set of dS of each pair, with the errors of (9)."""
     u = _of_gradients(a)
     values = problem.v[pairs.keys]
