@@ -12,7 +12,7 @@ READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.docs
 PEERS  := .venv-peers
 
-PAGES := attack bench bench-verify campaign-costs campaign-disturbed campaign-paper checkers criteria findings fuzz gates interrupts \
+PAGES := attack bench bench-operations bench-verify campaign-costs campaign-disturbed campaign-paper checkers criteria findings fuzz gates interrupts \
 	named readings results rotary seeds sharpness small-mistakes soundness worst
 
 KERAS_BACKENDS := jax torch numpy

@@ -223,9 +223,9 @@ def gradients_of_scores_come_from_their_row(subject: Subject, *arguments: Any) -
     _require_entries(subject, probe, softmax_gradients(probe, shape), "entries of dscores")
 
 
-@law("decode", measures=True, exempts=why_few_shapes)
+@law("decode", "batched_decode", measures=True, exempts=why_few_shapes)
 def each_query_of_a_cache_reads_what_it_should(subject: Subject, *arguments: Any) -> None:
-    """In programs of appends, rollbacks, evictions and restarts: each query reads the positions that
+    """In programs of appends, rollbacks, evictions, restarts and copied rows: each query reads the positions that
     are visible to it, with equal weights if all keys are 0.
     """
     probe, shape = _measuring(subject, arguments)
