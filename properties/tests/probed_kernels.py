@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from properties import Implementation
-from properties.contract.cache_programs import attends, parse
 
 __all__ = ["MISTAKES", "Mistake", "implementation"]
 
@@ -83,13 +82,9 @@ def _vjp(m: Mistake, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, ...]:
     return tuple(x * np.float32(1 + error) for x, error in zip(exact, (m.dq, m.dk, m.dv), strict=True))
 
 
-def _decode(m: Mistake, q: Any, k: Any, v: Any, steps: str, *_: Any, **__: Any) -> tuple[Any, Any]:
-    parts = []
-    for step in attends(parse(steps)):
-        rows, queries = np.array(step.keys, int), q[step.queries.start : step.queries.stop]
-        mask = np.tri(len(queries), len(rows), len(rows) - len(queries), dtype=bool)
-        parts.append(_attended(m, queries, k[rows], v[rows], mask))
-    return tuple(np.concatenate(x) for x in zip(*parts, strict=True))
+def _decode(m: Mistake, q: Any, k: Any, v: Any, steps: str, **_: Any) -> tuple[Any, Any]:
+    """The results of a program that appends all keys before the queries come."""
+    return _attended(m, q, k, v, np.tri(len(q), len(k), len(k) - len(q), dtype=bool))
 
 
 def _grouped_vjp(m: Mistake, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, ...]:
