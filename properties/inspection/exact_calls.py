@@ -9,8 +9,10 @@ there are up to `_MOST_CALLS` calls, so that all keys are in a pair, or in long 
 boundary.
 
 **Rotations.** Rows are ±1 in one channel of each pair and 0 in the other, so the result is a cosine
-and a sine, which a kernel may store in a table first, or not. `apply_rotary` has random numbers: its
-tables are given, and its result is rounded once.
+and a sine, which a kernel may store in a table first, or not.
+
+**Random numbers** are enough for a rotation by given tables and for a merge: their results are rounded
+once.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,7 +38,7 @@ from properties.inspection.exact_probes import (
     turns,
 )
 from properties.inspection.probe import Probe
-from properties.inspection.shapes import Shape
+from properties.inspection.shapes import CHOSEN, Shape
 
 __all__ = ["PROBES", "ExactCall"]
 
@@ -156,12 +158,13 @@ def _rotations(probe: Probe, shape: Shape) -> Calls:
     yield from _of_oracle(probe, shape, {coded: x}, "attention_factor" not in shape.arguments)
 
 
-def _products(probe: Probe, shape: Shape) -> Calls:
-    """One call of a rotation by given tables, of random numbers."""
-    coded = "grad_out" if "grad_out" in probe.operation.parameters else "x"
-    zeros = shape.zeros(probe.operation, coded)
-    drawn = np.random.default_rng(zeros.size).standard_normal(zeros.shape)
-    yield from _of_oracle(probe, shape, {coded: nearest(drawn, probe.caller.arithmetic.inputs)}, False)
+def _numbers(probe: Probe, shape: Shape) -> Calls:
+    """One call with random numbers, of an operation that rounds its results once."""
+    operation, a, generator = probe.operation, probe.caller.arithmetic, np.random.default_rng(0)
+    drawn = {name: shape.zeros(operation, name) for name in CHOSEN if name in operation.parameters}
+    for name, array in drawn.items():
+        array[...] = nearest(generator.standard_normal(array.shape), operation.stored(name, a))
+    yield from _of_oracle(probe, shape, drawn, False)
 
 
 def _tables(probe: Probe, shape: Shape) -> Calls:
@@ -234,8 +237,9 @@ PROBES: dict[str, Callable[[Probe, Shape], Calls]] = {
     "hard_masked_softmax": _softmax,
     "rope": _rotations,
     "rope_vjp": _rotations,
-    "apply_rotary": _products,
-    "apply_rotary_vjp": _products,
+    "apply_rotary": _numbers,
+    "apply_rotary_vjp": _numbers,
+    "merge_attention": _numbers,
     "rope_tables": _tables,
     "sinusoidal_positional_encoding": _tables,
 }

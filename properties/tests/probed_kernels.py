@@ -113,6 +113,13 @@ def _both(m: Mistake, length: int, width: int, start: int) -> tuple[Any, Any]:
     return np.cos(angles), np.sin(angles)
 
 
+def _merged(m: Mistake, out_a: Any, lse_a: Any, out_b: Any, lse_b: Any) -> Any:
+    out_a, lse_a, out_b, lse_b = _wide(out_a, lse_a, out_b, lse_b)
+    lse = np.logaddexp(lse_a, lse_b)
+    a, b = (np.exp(x - lse)[..., None] for x in (lse_a, lse_b))
+    return _half((a * out_a + b * out_b) * np.float32(1 + m.out)), lse + np.float32(m.lse)
+
+
 def _rope(m: Mistake, x: Any, start: int, sign: int = 1) -> Any:
     cos, sin = _both(m, x.shape[-2], x.shape[-1], start)
     return _rotated(m, x, cos, sign * sin)
@@ -139,6 +146,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "rope": lambda m, x, start_pos, **_: _rope(m, x, start_pos),
     "rope_vjp": lambda m, x, grad_out, start_pos, **_: _rope(m, grad_out, start_pos, -1),
     "apply_rotary": _rotated,
+    "merge_attention": _merged,
     "rope_tables": _tables,
     "sinusoidal_positional_encoding": _sinusoids,
 }
@@ -160,6 +168,7 @@ MISTAKES: Mapping[str, tuple[Mistake, ...]] = {
     "rope": _OF_ANGLES,
     "rope_vjp": _OF_ANGLES,
     "apply_rotary": (Mistake(product=1e-4), Mistake(product=-1e-4)),
+    "merge_attention": (Mistake(out=2e-4), Mistake(lse=1e-4)),
     "rope_tables": _OF_ANGLES,
     "sinusoidal_positional_encoding": _OF_ANGLES,
 }
