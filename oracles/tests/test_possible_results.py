@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from oracles.formats import BINARY16, BRAIN16, PRESETS, preset
-from oracles.possible_attention import Problem, possible_log_sum_exps, possible_outputs
+from oracles.possible_attention import Problem, possible_log_sum_exps, possible_outputs, possible_weights
 from oracles.possible_gradients import possible_gradients
 from oracles.possible_results import nearest
 from oracles.tests.simulated.attention import Kernel
@@ -58,6 +58,20 @@ def test_no_covered_kernel_leaves_the_sets(name):
         lse = kernel.forward(q, k, v).lse[:, 0] * (np.log(2) if kernel.form.base == "2" else 1.0)
         stored = rounding(a.saved_lse or a.elementwise)(lse)
         assert not possible_log_sum_exps(problem, a).excludes(stored).any()
+
+
+@pytest.mark.parametrize("name", [*NARROW, *SUFFIXED])
+def test_no_covered_softmax_leaves_the_set(name):
+    a, rng = preset(name), np.random.default_rng(0)
+    for seed in range(3):
+        scores = np.full((12, 40), -160.0)
+        for row in scores:
+            row[rng.permutation(40)[:2]] = nearest(np.array([0.0, -rng.uniform(0, 40)]), a.inputs)
+        kernel = Kernel(any_form(a, rng), a, 1.0, None, seed)
+        signs = rng.choice([-1.0, 1.0], scores.shape)
+        weights = kernel.attended(kernel.in_base(scores), np.eye(40), signs).out
+        weights = rounding(a.output, a.flush_to_zero)(weights)
+        assert not possible_weights(scores, a).excludes(weights).any()
 
 
 def test_a_kernel_with_a_coarser_exponential_leaves_the_set():
