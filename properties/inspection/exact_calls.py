@@ -2,8 +2,8 @@
 few. `PROBES` has a row for each operation.
 
 **Attention** and its gradients have the inputs of `properties.inspection.exact_probes`. Query heads
-that share a key head are rows of the same keys. Each batch entry and key head has other pairs, and
-there are up to `_MOST_CALLS` calls, so that all keys are in a pair, or in long rows a key of each tile.
+that share a key head are rows of the same keys. Each batch entry and key head has other pairs. Up to
+`_MOST_CALLS` calls put all keys into pairs, or in long rows a key of each tile.
 
 **Softmax.** Two scores count in each row, 0 and a number of the format whose weight is next to a
 boundary.
@@ -11,8 +11,8 @@ boundary.
 **Rotations.** Rows are ±1 in one channel of each pair and 0 in the other, so the result is a cosine
 and a sine, which a kernel may store in a table first, or not.
 
-**Random numbers** are enough for a rotation by given tables and for a merge: their results are rounded
-once.
+**Random numbers** are enough for a rotation by given tables and for a merge: their results are
+rounded once.
 """
 
 from collections.abc import Callable, Iterator
@@ -64,7 +64,7 @@ Calls = Iterator[ExactCall]
 
 
 def _outputs(probe: Probe, shape: Shape) -> Calls:
-    """Calls of attention, up to one for each set of pairs that its tiles need."""
+    """Calls of attention, until all keys or all tiles have been in a pair."""
     sizes, entries = _sizes(probe, shape), _entries(shape)
     a, unit = probe.caller.arithmetic, log(2) if probe.caller.conventions.lse_base == "2" else 1.0
     for call in range(_calls_of(sizes, entries)):
@@ -81,15 +81,15 @@ def _outputs(probe: Probe, shape: Shape) -> Calls:
 
 
 def _calls_of(sizes: Sizes, entries: int) -> int:
-    """The number of calls until each key is in a pair; if these are too many, until each tile of keys
-    has one that is.
+    """The number of calls until each key is in a pair; if these are too many, until each tile has a
+    key that is.
     """
     of_keys, of_tiles = (-(-turns(sizes, tile) // entries) for tile in (1, TILE))
     return of_keys if of_keys <= _MOST_CALLS else min(of_tiles, _MOST_CALLS)
 
 
 def _of_cache(probe: Probe, shape: Shape) -> Calls:
-    """Calls of a cache without rotations: keys are appended in two steps, and the last ones attend."""
+    """Calls of a cache without rotations: keys are appended in two steps, then queries attend."""
     if shape.arguments.get("rotates"):
         return
     for n_q, n_k, width in _PROGRAMS:
