@@ -106,7 +106,7 @@ def attention_vjp(
         return *found[:3], *call.summed(found[3:])
 
     dq, dk, dv, *finer = call.evaluated(fast, arb, of_rows=1, times=3)
-    return dq, dk, dv, finer[0] if call.bias is not None else None, finer[-1] if call.sink is not None else None
+    return dq, dk, dv, call.bias_gradient(finer), finer[-1] if call.sink is not None else None
 
 
 @takes(AttentionOptions)
