@@ -156,6 +156,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         judged="dsink",
     ),
     Experiment("sinusoid_layout", lambda sizes: {"start_pos": 3}),
+    Experiment("sinusoid_layout", lambda sizes: {"start_pos": 0}),
     Experiment("yarn_truncate", lambda sizes: _YARN | {"original_max_position_embeddings": 4096, "base": 150000.0}),
     Experiment("yarn_upper", lambda sizes: _YARN | {"original_max_position_embeddings": 262144}),
     Experiment("longrope_switch", lambda sizes: _LONGROPE | _FACTORS),

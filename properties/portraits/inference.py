@@ -242,7 +242,7 @@ class _Trial:
         """The largest error of the results under the values of a candidate; ∞ if it cannot be measured."""
         pairs = zip(self.results(candidate) or (), self.expected(candidate) or (), strict=False)
         errors = [np.abs(value - one.mid).max(initial=0.0) for value, one in pairs if isinstance(one, Enclosure)]
-        return float(np.nan_to_num(max(errors, default=np.inf), nan=np.inf))
+        return float(np.nan_to_num(max(errors, default=np.inf), nan=np.inf, posinf=np.inf))
 
     def accepts(self, results: Sequence[Array], expected: Sequence[Any]) -> bool:
         """Whether the results that the experiment judges are within their error limits."""
