@@ -85,8 +85,8 @@ FUNCTIONS: Sequence[Function] = (
     Function("equinox", "from equinox.nn import _attention", "_attention.dot_product_attention", _SDPA),
     Function(
         "memory-efficient-attention-pytorch",
-        "from memory_efficient_attention_pytorch import memory_efficient_attention as module",
-        "module.attention",
+        "from memory_efficient_attention_pytorch.memory_efficient_attention import attention",
+        "attention",
         "attention",
     ),
     Function(

@@ -92,8 +92,9 @@ def usual_names(parameter: str) -> tuple[str, ...]:
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    """The signature of a function; of a module of PyTorch, which is an object, the signature of `forward`."""
     with suppress(TypeError, ValueError):
-        return inspect.signature(function)
+        return inspect.signature(getattr(function, "forward", function))
     return None
 
 

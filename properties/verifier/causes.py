@@ -157,19 +157,7 @@ def causes(implementation: Implementation, violations: Sequence[tuple[Law, Viola
         left -= group
     shares = [one.share(_union(other.repeats for other in bests if other is not one)) for one in bests]
     every = _with_the_unexplained([violation for _, violation in violations], groups, shares, left)
-    return _with_what_follows(violations, _told_once(every), follows)
-
-
-def _told_once(groups: Sequence[_Group]) -> list[_Group]:
-    """Return the groups, with one group for all violations of an arithmetic that is the first diagnosis of
-    several: each operation and each law that measures may have a group of its own.
-    """
-    merged: dict[str | int, _Group] = {}
-    for place, (members, diagnosis) in enumerate(groups):
-        key = diagnosis[0].id if diagnosis and not diagnosis[0].hint else place
-        earlier, told = merged.get(key, ((), diagnosis))
-        merged[key] = tuple(sorted({*earlier, *members})), told
-    return list(merged.values())
+    return _with_what_follows(violations, every, follows)
 
 
 def _best(
