@@ -451,6 +451,7 @@ adapter = properties.Implementation(
     # supports=["full masks", "at most 8 shapes", {{"head_dim": (64, 128)}}],
     # batch_ranks=(2,),  # how many leading axes
     # deterministic=False,  # equal calls may differ within the budget
+    # bits=["batch size"],  # what leaves each bit of an output unchanged
 )
 """
 

@@ -210,17 +210,14 @@ class Decoder(Runner):
         k: Any,
         v: Any,
         steps: str,
-        *,
-        window: int | None = None,
-        capacity: int | None = None,
-        rotates: bool | None = None,
+        **features: Any,
     ) -> tuple[Any, Any]:
         """Return the outputs of all "attend" steps, concatenated, and their log-sum-exps, or None.
 
-        `rotates` is ignored: a cache knows itself whether it rotates. Raises BrokenError for a step
-        that returns or raises something wrong.
+        The constructor gets the window and the capacity. `rotates` is ignored: a cache knows itself
+        whether it rotates. Raises BrokenError for a step that returns or raises something wrong.
         """
-        options = _given(window=window, capacity=capacity)
+        options = _given(**{name: features.get(name) for name in ("window", "capacity")})
         return self._run((q, k, v), steps, 1, partial(self.make, q.shape[-1], v.shape[-1], **options))
 
 

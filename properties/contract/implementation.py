@@ -13,6 +13,8 @@ from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Format
 from oracles.formats import resolve as resolve_arithmetic
 from oracles.spelling import did_you_mean
+from properties.contract import packing
+from properties.contract.bit_contracts import BIT_CONTRACTS
 from properties.contract.caches import CACHES, OFFERS, admitted, operation_of
 from properties.contract.features import NEEDS
 from properties.contract.operations import BATCH, FEATURES, OPERATIONS, Operation
@@ -23,7 +25,7 @@ from properties.contract.wanted_shapes import Wanted, require_concerned
 from properties.contract.wanted_shapes import checked as checked_shapes
 from properties.contract.wording import printable, shown
 
-__all__ = ["LAYOUTS", "USUAL_REFUSALS", "Implementation", "implementation_of"]
+__all__ = ["LAYOUTS", "USUAL_REFUSALS", "Implementation", "combined", "implementation_of"]
 
 _WORDS: dict[str, Callable[[int, int], int]] = {
     "minus": sub,
@@ -98,6 +100,11 @@ _PROMISES: dict[str, tuple[type[Exception], Callable[[Any], bool], str]] = {
         f"some of {', '.join(CACHES)}",
     ),
     "deterministic": (TypeError, lambda x: isinstance(x, bool), "a bool"),
+    "bits": (
+        TypeError,
+        lambda x: isinstance(x, Collection) and not isinstance(x, str),
+        f"some of {', '.join(BIT_CONTRACTS)}",
+    ),
     "layouts": (TypeError, lambda x: x is None or isinstance(x, tuple), "None, or a tuple of layouts' names"),
     "known_deviations": (TypeError, lambda x: isinstance(x, Mapping), "a mapping from laws to reasons"),
     "unavailable": (TypeError, lambda x: isinstance(x, str), "a sentence, a str"),
@@ -146,6 +153,9 @@ class Implementation:
     caches            names of `CACHES`: the optional features of your caches; None means the
                       features that their class shows. A mapping has them for each operation
     deterministic     whether equal calls give equal results, to the last bit
+    bits              names of `BIT_CONTRACTS`: changes of a call that leave each bit of a problem's
+                      output unchanged, such as ("batch size", "padding"). A law checks them. Others
+                      are measured by `inspect`, and never fail
     layouts           the layouts of `LAYOUTS` that your kernels take. With None, a kernel may
                       refuse a layout, but must not misread it
     known_deviations  {"law" or "law[operation]": reason}: laws that your kernels are known to
@@ -180,6 +190,7 @@ class Implementation:
     features: Collection[str] = ()
     caches: Collection[str] | Mapping[str, Collection[str] | None] | None = None
     deterministic: bool = True
+    bits: Collection[str] = ()
     layouts: tuple[str, ...] | None = None
     known_deviations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     unavailable: str = ""
@@ -215,6 +226,9 @@ class Implementation:
         self._admit_caches()
         for field_name in self.layouts or ():
             _require_member(field_name, LAYOUTS, "layout")
+        for field_name in self.bits:
+            _require_member(field_name, tuple(BIT_CONTRACTS), "contract in bits")
+        object.__setattr__(self, "bits", tuple(name for name in BIT_CONTRACTS if name in self.bits))
         for field_name, reason in self.known_deviations.items():
             if not (isinstance(field_name, str) and isinstance(reason, str) and reason):
                 raise TypeError(
@@ -263,6 +277,13 @@ class Implementation:
         """The conventions, with a value for each field."""
         assert isinstance(self.conventions, Conventions)
         return self.conventions
+
+    @property
+    def conventions_of_laws(self) -> Conventions:
+        """The conventions of the arguments and results that laws see: masks are true where a key is
+        visible, and log-sum-exps of packed sequences have the heads first.
+        """
+        return replace(self.resolved_conventions, mask_polarity="true_allows", packed_lse="heads_first")
 
     def dtype_of(self, target: Format) -> str:
         """Return the name of the number type of arrays in a format: the declared type, or else the
@@ -321,6 +342,8 @@ class Implementation:
         """Return how many leading (batch) axes an operation's arrays may have. Axes with a name,
         such as heads, do not count.
         """
+        if not any(BATCH in axes for axes in operation.axes.values()):
+            return [0]
         heads = int("num_heads" in operation.axes.get("q", ()))
         return sorted(rank - heads for rank in self.batch_ranks if rank >= heads) if self.support.batches else [0]
 
@@ -339,6 +362,7 @@ class Implementation:
         remainders, its position, its options, and its leading axes.
         """
         sizes, lead, given = self.sizes(operation, arguments), operation.lead(arguments), operation.named(arguments)
+        sequences = packing.lengths(given) if operation.is_packed else ()
         sizes.pop("batch", None)
         ranked = len(lead) in self.ranks(operation) or not any(
             BATCH in operation.axes[parameter] for parameter in operation.arrays
@@ -348,6 +372,7 @@ class Implementation:
             and self.support.takes_options(given)
             and self.allows(**sizes)
             and all(self.allows(batch=length) for length in (*lead, *([given["batch"]] if "batch" in given else [])))
+            and all(self.allows(**combined({"n_q": n_q, "n_k": n_k})) for n_q, n_k in set(sequences))
             and not self.lacks(*operation.given(arguments))
         )
 
@@ -357,14 +382,19 @@ class Implementation:
         given = operation.named(arguments)
         sizes |= {name: given[name] for name in ("scale", "rotary_dim") if given.get(name) is not None}
         if not operation.is_played:  # a program has no call with all keys
-            sizes |= {
-                name: combine(sizes[larger], sizes[smaller])
-                for name, larger, smaller, combine in _COMBINED
-                if larger in sizes and smaller in sizes
-            }
+            sizes = combined(sizes)
         if "heads_width" in sizes:
             sizes["head_dim"] = sizes["heads_width"] // max(sizes["num_heads"], 1)
         return sizes
+
+
+def combined(sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sizes, and the differences and remainders that follow from them."""
+    return {**sizes} | {
+        name: combine(sizes[larger], sizes[smaller])
+        for name, larger, smaller, combine in _COMBINED
+        if larger in sizes and smaller in sizes
+    }
 
 
 def implementation_of(

@@ -88,6 +88,11 @@ class Operation:
         return "steps" in self.parameters
 
     @property
+    def is_packed(self) -> bool:
+        """Whether the operation takes packed sequences, whose rows lie one behind the other."""
+        return "cu_q" in self.parameters
+
+    @property
     def takes_arrays(self) -> bool:
         """Whether the operation has an array of numbers, booleans or integers among its parameters."""
         return any(parameter.kind is not Kind.SIZE and not parameter.kind.is_setting for parameter in self.takes)
@@ -103,7 +108,13 @@ class Operation:
 
     def is_integer(self, parameter: str) -> bool:
         """Return whether a parameter is an array of integers. No arithmetic rounds integers."""
-        return self._kind(parameter) in (Kind.INTEGERS, Kind.OFFSET)
+        return self._kind(parameter) in (Kind.INTEGERS, Kind.OFFSET, Kind.LENGTHS)
+
+    def is_length(self, parameter: str) -> bool:
+        """Return whether a parameter has lengths of packed sequences. They belong to the arrays whose
+        rows they count.
+        """
+        return self._kind(parameter) is Kind.LENGTHS
 
     def is_table(self, name: str) -> bool:
         """Return whether a parameter or a result is a table of cosines or sines."""
@@ -231,6 +242,8 @@ class Operation:
                 sizes.setdefault("batch", math.prod(lead))
             sizes |= zip(reversed(axes), reversed(argument.shape), strict=False)
         sizes.pop(BATCH, None)
+        if "boundaries" in sizes:
+            sizes["sequences"] = sizes.pop("boundaries") - 1
         return sizes
 
     def lead(self, arguments: tuple[Any, ...]) -> tuple[int, ...]:

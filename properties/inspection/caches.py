@@ -146,7 +146,7 @@ def caches(probe: Probe, shape: Shape) -> tuple[Program, ...]:
             np.arange(key_row, len(rows) * program.sizes.get("kv_heads", 1), len(rows)) for key_row in range(len(rows))
         ]
         try:
-            reading = probe.weights(program, blocks)
+            (reading,) = probe.weights(program, blocks, {})
         except BrokenError as broken:
             if any(earlier.reading.wrong.any() for earlier in found):
                 break

@@ -42,6 +42,7 @@ def chosen(
         or (how_many == "some" and choose.happens())
     }
     always = {"causal"} & set(declared) if "causal only" in implementation.support.options else set()
+    always |= {"max_seqlen_q", "max_seqlen_k"} & set(declared)
     features |= always
     if implementation.resolved_conventions.causal_with_mask == "refuse" and {"causal", "mask"} <= features:
         features.remove("mask" if always else "causal")
@@ -67,7 +68,7 @@ def setting(
     parameter: str, implementation: Implementation, sizes: Mapping[str, int], lead: tuple[int, ...], choose: Choices
 ) -> float | bool | int | tuple[int | None, int | None] | Array:
     """Draw and return a scale, a softcap, an offset, a window, or True for causal."""
-    n_q, n_k = sizes["n_q"], sizes["n_k"]
+    n_q, n_k = (sizes.get(name, sizes.get(f"total_{name[-1]}", 0)) for name in ("n_q", "n_k"))
     if parameter == "scale":
         return choose.among(scales(implementation))
     if parameter == "softcap":

@@ -1,6 +1,7 @@
 """Calls at wanted sizes, with plain numbers: eighths from −1 to 1, which every number format stores."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from oracles.ball import Array
 from properties.contract.implementation import Implementation
 from properties.contract.operation import Operation
+from properties.contract.packing import with_longest
 from properties.contract.parameters import BATCH, Kind, Parameter
 
 __all__ = ["OUTER", "Fill", "Options", "Sizes", "call_in_words", "equal_scores", "exact_call", "numbers", "plain_call"]
@@ -39,6 +41,11 @@ def equal_scores(shape: Sequence[int], seed: int) -> Array:
     return np.zeros(shape) if seed == 0 else np.array(np.broadcast_to(numbers(shape[-2:], seed), tuple(shape)))
 
 
+def _nothing(shape: Sequence[int], seed: int) -> Array:
+    """Return zeros that take no memory, for calls whose sizes alone matter."""
+    return np.broadcast_to(0.0, tuple(shape))
+
+
 def plain_call(
     operation: Operation,
     implementation: Implementation,
@@ -66,9 +73,9 @@ def plain_call(
             return None
         chosen = {**_of_every_call(operation, implementation), **chosen}
         for lead in _leads(operation, implementation, wanted, four_axes):
-            arguments = _call(operation, sizes, lead, chosen, fill)
-            if implementation.takes(operation, arguments):
-                return arguments
+            longest = partial(with_longest, operation, implementation.features)
+            if implementation.takes(operation, longest(_call(operation, sizes, lead, chosen, _nothing))):
+                return longest(_call(operation, sizes, lead, chosen, fill))
     return None
 
 
@@ -81,11 +88,10 @@ def exact_call(
     """
     following = {other: wanted[name] for name, other in _FOLLOWING.items() if name in wanted}
     options = _of_every_call(operation, implementation)
-    nothing: Fill = lambda shape, seed: np.broadcast_to(0.0, shape)  # noqa: E731  # takes no memory
     for sizes in _sizes({}):
         for lead in _exact_leads(operation, implementation, wanted):
             chosen = {**sizes, **following, **wanted}
-            if implementation.takes(operation, _call(operation, chosen, lead, options, nothing)):
+            if implementation.takes(operation, _call(operation, chosen, lead, options, _nothing)):
                 return _call(operation, chosen, lead, options, fill)
     return None
 
@@ -125,6 +131,8 @@ def call_in_words(operation: Operation, arguments: tuple[Any, ...]) -> str:
 
 
 _PLAIN = {"n_q": 3, "n_k": 5, "seq_len": 3, "num_heads": 1, "kv_heads": 1, "rows": 5, "max_len": 5}
+_PACKED = {"total_q": "n_q", "total_k": "n_k"}
+"""The rows of all packed sequences of a plain call: the sequences share them, and have unequal lengths."""
 _NARROW = {"head_dim": 8, "value_dim": 8, "model_dim": 8, "embed_dim": 8}
 _LONGER: tuple[Sizes, ...] = tuple(
     {"n_q": n_q, "n_k": n_k, "seq_len": n_q} for n_q, n_k in ((4, 4), (16, 32), (64, 128), (128, 256), (128, 128))
@@ -138,7 +146,8 @@ _HEADS: tuple[Sizes, ...] = tuple(
 def _sizes(wanted: Sizes) -> Iterator[Sizes]:
     """The wanted sizes first, then sizes that kernels with fixed heads, widths or blocks take."""
     for longer, wider, more in product(({}, *_LONGER), ({}, *_WIDER), ({}, *_HEADS)):
-        yield {**_PLAIN, **_NARROW, **wanted, **longer, **wider, **more}
+        sizes = {**_PLAIN, **_NARROW, **wanted, **longer, **wider, **more}
+        yield {**{total: sizes[name] for total, name in _PACKED.items()}, **sizes}
 
 
 def _leads(
@@ -178,6 +187,9 @@ def _plain(parameter: Parameter, sizes: Sizes, lead: tuple[int, ...], seed: int,
         return None
     if parameter.kind.is_setting:
         return _SETTINGS[parameter.name]
+    if parameter.kind is Kind.LENGTHS:
+        total = sizes[f"total_{parameter.name[-1]}"]
+        return np.array([0, total // 3, total], np.int32)
     if parameter.kind is Kind.INTEGERS:
         return np.arange(3)
     if parameter.kind is Kind.SIZE:

@@ -29,8 +29,13 @@ SIZES: dict[str, Sequence[int]] = {
     "kv_heads": (1, 2, 3),
     "group": (1, 2, 3),
     "max_len": LENGTHS,
+    "n": LENGTHS,
+    "prefix": (1, 0, 2, 3, 5, 8, 16, 33, 130),
+    "chunk": (2, 1, 3, 4, 5, 8, 16, 64),
+    "start": (0, 1, 3, 7, 63, 2**31, -1, -2, -3, -5, -8, -17, -64),
     "rows": (1, 2, 3, 16, 100),
     "batch": (1, 2, 3),
+    "sequences": (2, 3, 1, 4, 5, 3),
 }
 """The sizes of everyday cases. The first is the simplest."""
 
@@ -43,6 +48,7 @@ _PAIRED = (
     "rope_tables",
     "rotary_frequencies",
 )  # operations on pairs of dimensions
+_PACKED = ("total_q", "total_k", "boundaries")  # sizes that follow from the lengths of packed sequences
 _PARTNERS = {"n_q": "n_k", "head_dim": "value_dim"}
 """Pairs of sizes: the second is chosen after the first, and often equals it."""
 # How much larger than the first the second size of a pair may be, if no domain has a supported pair.
@@ -183,7 +189,9 @@ class Sizes:
             axis
             for parameter in operation.parameters
             for axis in operation.axes.get(parameter, (parameter,))
-            if axis not in (BATCH, "pairs") and not operation.is_setting(axis)
+            if axis not in (BATCH, "pairs", *_PACKED)
+            and not operation.is_setting(axis)
+            and not operation.is_length(axis)
         )
         priorities = {"start_pos": 1, "rows": 2, "num_heads": 1}
         return sorted(axis_names, key=lambda name: priorities.get(name, 0))
@@ -205,7 +213,7 @@ class Sizes:
         if (partner := _PARTNERS.get(name)) and self._is_tied(partner, name) and partner in self._names():
             options = [size for size in options if self._partners(partner, sizes, (name, size))] or options
         supported = self._options(name, options, beside)
-        return min(supported) if choose.simplest else choose.among(supported)
+        return min(supported, key=abs) if choose.simplest else choose.among(supported)
 
     def _is_tied(self, name: str, other: str) -> bool:
         """Return whether the implementation restricts the difference of two sizes."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from spec.extended.alibi import alibi_bias
 from spec.extended.attention import attention, merge_attention
 from spec.extended.attention_derivatives import attention_jvp, attention_vjp
+from spec.extended.packed import packed_attention, packed_attention_vjp
 from spec.extended.rotary import rope
 from spec.extended.rotary_frequencies import rotary_frequencies
 from spec.tests.cases import Operation, arrays, sizes
@@ -77,6 +78,31 @@ def inputs_of_attention(draw, domain, derivatives=()):
     if "cotangents" in derivatives:
         found |= {"grad_out": draw(arrays(*batch, heads, n_q, d_v)), "grad_lse": draw(arrays(*batch, heads, n_q))}
     return found
+
+
+@st.composite
+def packed(draw, domain, cotangents=False):
+    """Up to three sequences, some of them without queries or keys, with rows that no sequence uses."""
+    d, d_v, key_heads, group = draw(sizes(1, 2)), draw(sizes(1, 2)), draw(sizes(1, 2)), draw(sizes(1, 2))
+    sequences, heads = draw(sizes(1, 3)), key_heads * group
+    found = {"alignment": draw(st.sampled_from(["bottom_right", "top_left"])), "causal": draw(st.booleans())}
+    total = {}
+    for side in "qk":
+        owned = [draw(sizes(0, 2)) for _ in range(sequences)]
+        found[f"cu_{side}"], total[side] = np.cumsum([0, *owned]), sum(owned) + draw(sizes(0, 1))
+        if draw(st.booleans()):
+            found[f"seqused_{side}"] = np.array([draw(sizes(0, n)) for n in owned])
+    for name, shape in {
+        "q": (total["q"], heads, d),
+        "k": (total["k"], key_heads, d),
+        "v": (total["k"], key_heads, d_v),
+        **({"grad_out": (total["q"], heads, d_v), "grad_lse": (heads, total["q"])} if cotangents else {}),
+    }.items():
+        found[name] = draw(arrays(*shape, magnitudes=domain.magnitudes if name == "q" else (1,)))
+    if draw(st.booleans()):
+        found["sink"] = draw(arrays(heads))
+    side = st.none() | st.integers(0, 2)
+    return found | {"window": (draw(side), draw(side)), "softcap": draw(st.sampled_from([None, 0.5]))}
 
 
 @st.composite
@@ -151,6 +177,12 @@ EXTENDED = (
         "attention_jvp",
         lambda dom: inputs_of_attention(dom, ("tangents",)),
         lambda a, **given: attention_jvp(**given, scalar=a),
+    ),
+    Operation("packed_attention", packed, lambda a, **given: packed_attention(**given, scalar=a)),
+    Operation(
+        "packed_attention_vjp",
+        lambda dom: packed(dom, cotangents=True),
+        lambda a, **given: _present(packed_attention_vjp(**given, scalar=a)),
     ),
     Operation("merge_attention", parts, lambda a, **given: merge_attention(**given, scalar=a)),
     Operation(
