@@ -265,7 +265,7 @@ _Kept = list[tuple[int, Step]]
 
 def shorter(operation: Operation, implementation: Implementation, case: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield cases (test inputs) with shorter programs of steps, the largest cuts first, with fewer
-    rows, and with simpler options. In each of them the same steps are refused.
+    rows and heads, and with simpler options. In each of them the same steps are refused.
     """
     steps, batch = parse(case["steps"]), case.get("batch", 1)
     kept_steps = list(enumerate(steps))
@@ -277,6 +277,9 @@ def shorter(operation: Operation, implementation: Implementation, case: Mapping[
         *({step_name: None} for step_name in options if case[step_name] is not None),
         *({step_name: value} for step_name in ("capacity", "window", "prefix") for value in _less(case.get(step_name))),
     ]
+    if "batch" in case and len(case["q"]) > 1:
+        of_heads = [name for name in ("q", "k", "v", "sink", "alibi") if case[name] is not None]
+        yield {**case, **{name: case[name][:1] for name in of_heads}}
     for row in range(batch if batch > 1 else 0):
         if (remaining := _without_row(kept_steps, row, batch)) is not None:
             program = written([_renumbered(option, row) for _, option in remaining])
