@@ -59,7 +59,7 @@ def packed_reads(probe: Probe, shape: Shape) -> tuple[PackedReads, ...]:
         given = {**packed.arguments, **{side: packed.zeros(probe.operation, side) for side in packing.AXES}}
         heads = packed.sizes["num_heads"], packed.sizes["kv_heads"]
         blocks = [np.array([row]) for row in range(packed.sizes["total_k"] * heads[1])]
-        reading = probe.weights(packed, blocks)
+        (reading,) = probe.weights(packed, blocks, {})
         rows = {side: packing.rows_of(given, side) for side in packing.AXES}
         found.append(PackedReads(lengths, rows, reading, heads))
         if reading.wrong.any():
