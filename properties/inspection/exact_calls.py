@@ -2,15 +2,17 @@
 few. `PROBES` has a row for each operation.
 
 **Attention** and its gradients have the inputs of `properties.inspection.exact_probes`. Query heads
-that share a key head are rows of the same keys. Each batch entry and key head has other pairs, and
-there are as many calls as a key in each tile needs, up to `_MOST_CALLS`.
+that share a key head are rows of the same keys. Each batch entry and key head has other pairs. Up to
+`_MOST_CALLS` calls put all keys into pairs, or in long rows a key of each tile.
 
 **Softmax.** Two scores count in each row, 0 and a number of the format whose weight is next to a
 boundary.
 
 **Rotations.** Rows are ±1 in one channel of each pair and 0 in the other, so the result is a cosine
-and a sine, which a kernel may store in a table first, or not. `apply_rotary` has random numbers: its
-tables are given, and its result is rounded once.
+and a sine, which a kernel may store in a table first, or not.
+
+**Random numbers** are enough for a rotation by given tables and for a merge: their results are
+rounded once.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,6 +29,7 @@ from oracles.possible_results import Possible, nearest, stored
 from properties.inspection.array import Array
 from properties.inspection.exact_probes import (
     FAR,
+    TILE,
     PairProbe,
     Sizes,
     gradient_probe,
@@ -35,7 +38,7 @@ from properties.inspection.exact_probes import (
     turns,
 )
 from properties.inspection.probe import Probe
-from properties.inspection.shapes import Shape
+from properties.inspection.shapes import CHOSEN, Shape
 
 __all__ = ["PROBES", "ExactCall"]
 
@@ -61,10 +64,10 @@ Calls = Iterator[ExactCall]
 
 
 def _outputs(probe: Probe, shape: Shape) -> Calls:
-    """Calls of attention, up to one for each set of pairs that its tiles need."""
+    """Calls of attention, until all keys or all tiles have been in a pair."""
     sizes, entries = _sizes(probe, shape), _entries(shape)
     a, unit = probe.caller.arithmetic, log(2) if probe.caller.conventions.lse_base == "2" else 1.0
-    for call in range(min(-(-turns(sizes) // entries), _MOST_CALLS)):
+    for call in range(_calls_of(sizes, entries)):
         pairs = [pair_probe(sizes, a, call * entries + entry) for entry in range(entries)]
         if pairs[0] is None:
             return
@@ -77,8 +80,16 @@ def _outputs(probe: Probe, shape: Shape) -> Calls:
         yield ExactCall(shape, arrays, possible, () if _is_tiled(probe, shape) else tuple(found))
 
 
+def _calls_of(sizes: Sizes, entries: int) -> int:
+    """The number of calls until each key is in a pair; if these are too many, until each tile has a
+    key that is.
+    """
+    of_keys, of_tiles = (-(-turns(sizes, tile) // entries) for tile in (1, TILE))
+    return of_keys if of_keys <= _MOST_CALLS else min(of_tiles, _MOST_CALLS)
+
+
 def _of_cache(probe: Probe, shape: Shape) -> Calls:
-    """Calls of a cache without rotations: keys are appended in two steps, and the last ones attend."""
+    """Calls of a cache without rotations: keys are appended in two steps, then queries attend."""
     if shape.arguments.get("rotates"):
         return
     for n_q, n_k, width in _PROGRAMS:
@@ -147,12 +158,13 @@ def _rotations(probe: Probe, shape: Shape) -> Calls:
     yield from _of_oracle(probe, shape, {coded: x}, "attention_factor" not in shape.arguments)
 
 
-def _products(probe: Probe, shape: Shape) -> Calls:
-    """One call of a rotation by given tables, of random numbers."""
-    coded = "grad_out" if "grad_out" in probe.operation.parameters else "x"
-    zeros = shape.zeros(probe.operation, coded)
-    drawn = np.random.default_rng(zeros.size).standard_normal(zeros.shape)
-    yield from _of_oracle(probe, shape, {coded: nearest(drawn, probe.caller.arithmetic.inputs)}, False)
+def _numbers(probe: Probe, shape: Shape) -> Calls:
+    """One call with random numbers, of an operation that rounds its results once."""
+    operation, a, generator = probe.operation, probe.caller.arithmetic, np.random.default_rng(0)
+    drawn = {name: shape.zeros(operation, name) for name in CHOSEN if name in operation.parameters}
+    for name, array in drawn.items():
+        array[...] = nearest(generator.standard_normal(array.shape), operation.stored(name, a))
+    yield from _of_oracle(probe, shape, drawn, False)
 
 
 def _tables(probe: Probe, shape: Shape) -> Calls:
@@ -225,8 +237,9 @@ PROBES: dict[str, Callable[[Probe, Shape], Calls]] = {
     "hard_masked_softmax": _softmax,
     "rope": _rotations,
     "rope_vjp": _rotations,
-    "apply_rotary": _products,
-    "apply_rotary_vjp": _products,
+    "apply_rotary": _numbers,
+    "apply_rotary_vjp": _numbers,
+    "merge_attention": _numbers,
     "rope_tables": _tables,
     "sinusoidal_positional_encoding": _tables,
 }

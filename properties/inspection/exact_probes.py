@@ -18,7 +18,8 @@ their weights are 0. There are two kinds of rows:
              as large in the weight
 
 Query heads that share a key head are rows of the same keys. The pairs have a key in each tile of
-`_TILE` keys, in as many calls as that needs, so that a tile that is lost or counted twice shows.
+`TILE` keys, in as many calls as that needs, so that a tile that is lost or counted twice shows. In
+short rows each key is in a pair.
 
 **Its gradients** have means too. Two rows of a pair have the weight 1/2 for both keys, and their
 cotangents are 2·M and 1 ± 2δ, so each gradient of a value is next to a rounding boundary. One column
@@ -44,6 +45,7 @@ from properties.inspection.array import Array
 
 __all__ = [
     "FAR",
+    "TILE",
     "GradientProbe",
     "PairProbe",
     "Sizes",
@@ -58,7 +60,7 @@ FAR = 160.0  # how far the scores of keys that do not count are below 0
 _PARTS = 3  # the channels of a score next to log w
 _LARGEST = 128.0  # the largest entry of q and k
 _STEPS = (1.0, 1.5, 2.5, 5.0, 12.0, 30.0)  # distances from log w, in units of the closest one
-_TILE = 64
+TILE = 64
 
 
 class Sizes(NamedTuple):
@@ -193,16 +195,15 @@ def order_of_keys(n_k: int) -> NDArray[np.intp]:
     """The order in which probes take keys."""
     generator = np.random.default_rng(n_k)
     edges = generator.permutation([key for power in range(3, 20) for key in (2**power - 1, 2**power) if key < n_k - 1])
-    tiles = [min(start + int(generator.integers(_TILE)), n_k - 1) for start in range(0, n_k, _TILE)]
+    tiles = [min(start + int(generator.integers(TILE)), n_k - 1) for start in range(0, n_k, TILE)]
     order = dict.fromkeys(int(key) for key in (n_k - 1, 0, *edges, *generator.permutation(tiles)))
     return np.array([*dict.fromkeys([*order, *generator.permutation(n_k).tolist()])])
 
 
-def turns(sizes: Sizes) -> int:
+def turns(sizes: Sizes, tile: int = TILE) -> int:
     """Return the number of turns after which the pairs of a probe have a key in each tile."""
-    tiles = order_of_keys(sizes.n_k) // _TILE
-    last = max((int(np.argmax(tiles == tile)) for tile in range(-(-sizes.n_k // _TILE))), default=0)
-    return last // (2 * max(_pairs_of(sizes), 1)) + 1
+    _, first = np.unique(order_of_keys(sizes.n_k) // tile, return_index=True)
+    return int(first.max(initial=0)) // (2 * max(_pairs_of(sizes), 1)) + 1
 
 
 def _exponents(generator: np.random.Generator, number: int, a: Arithmetic, turn: int) -> Array:
