@@ -73,7 +73,9 @@ def _shapes(probe: Probe, shape: Shape) -> Iterator[tuple[Sequence[tuple[int, in
     """The shapes of the packings that are measured, and their lengths."""
     if shape.sizes["total_k"] * shape.sizes["kv_heads"] <= _MOST_KEYS:
         yield None, _wide(probe, shape)
-    remaining = {name: value for name, value in shape.arguments.items() if name not in PACKED and name[:3] != "cu_"}
+    remaining = {
+        option: value for option, value in shape.arguments.items() if option not in PACKED and option[:3] != "cu_"
+    }
     for lengths in _LENGTHS[:-1] if remaining else _LENGTHS:
         boundaries = np.concatenate([[(0, 0)], np.cumsum(lengths, 0)]).astype(np.int32).T
         options = dict(zip(("cu_q", "cu_k"), boundaries, strict=True))
@@ -89,7 +91,7 @@ def _shapes(probe: Probe, shape: Shape) -> Iterator[tuple[Sequence[tuple[int, in
 def _wide(probe: Probe, shape: Shape) -> Shape:
     """The shape with a column of v for each key row and key head, if that is taken, and sinks of 1."""
     wanted = max(shape.sizes["total_k"] * shape.sizes["kv_heads"], shape.sizes["value_dim"])
-    options = {name: np.ones_like(value) if name == "sink" else value for name, value in shape.arguments.items()}
+    options = {option: np.ones_like(value) if option == "sink" else value for option, value in shape.arguments.items()}
     shape = replace(shape, arguments=options)
     wider = replace(shape, sizes={**shape.sizes, "value_dim": wanted})
     return wider if probe.takes(wider) else shape
