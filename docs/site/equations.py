@@ -268,7 +268,7 @@ EXTENDED: dict[str, Equation] = {
         r" \qquad s_{h i j} = \mathrm{scale} \sum_{c'} q_{h i c'}\, \ell_{j c'}"
     ),
     "latent_layer": Equation(
-        r"\mathrm{out}_h = \operatorname{attention}([q^N_h, q^R_h],\; [C\, W^{UK}_h, K^R],\; C\, W^{UV}_h)"
+        r"\mathrm{out}_h = \operatorname{attention}(q_h,\; [\ell_{\,:c} W^{UK}_h, \ell_{\,c:}],\; \ell_{\,:c} W^{UV}_h)"
     ),
     # packed
     "packed_attention": Equation(

@@ -99,8 +99,7 @@ def latent_rows(draw, domain):
 def latent_layers(draw, domain):
     """Up to two heads, with compressed and rotated channels."""
     heads, n_q, n_k, c, nope, r, d_v = (draw(sizes(1, 2)) for _ in range(7))
-    shapes = {"q_nope": (heads, n_q, nope), "q_rope": (heads, n_q, r), "compressed": (n_k, c), "k_rope": (n_k, r)}
-    shapes |= {"w_uk": (heads, c, nope), "w_uv": (heads, c, d_v)}
+    shapes = {"q": (heads, n_q, nope + r), "latent": (n_k, c + r), "w_uk": (heads, c, nope), "w_uv": (heads, c, d_v)}
     return {name: draw(arrays(*shape)) for name, shape in shapes.items()} | {
         "scale": draw(st.sampled_from([0.5, 0.0])),
         "causal": draw(st.booleans()),
