@@ -26,7 +26,9 @@ _LENGTHS = (
     ((1, 5), (0, 1), (1, 2), (1, 3)),
     ((2, 20), (2, 9)),
 )
-"""The numbers of queries and of keys of sequences that are measured after those of the call."""
+"""The numbers of queries and of keys of sequences that are measured after those of the call, the last
+ones only without options.
+"""
 
 _MOST_KEYS = 40  # of the call, in all key heads
 _MOST_SENTENCES = 3
@@ -72,7 +74,7 @@ def _shapes(probe: Probe, shape: Shape) -> Iterator[tuple[Sequence[tuple[int, in
     if shape.sizes["total_k"] * shape.sizes["kv_heads"] <= _MOST_KEYS:
         yield None, _wide(probe, shape)
     remaining = {name: value for name, value in shape.arguments.items() if name not in PACKED and name[:3] != "cu_"}
-    for lengths in _LENGTHS:
+    for lengths in _LENGTHS[:-1] if remaining else _LENGTHS:
         boundaries = np.concatenate([[(0, 0)], np.cumsum(lengths, 0)]).astype(np.int32).T
         options = dict(zip(("cu_q", "cu_k"), boundaries, strict=True))
         total = dict(zip(packing.AXES.values(), boundaries[:, -1].tolist(), strict=True))
