@@ -133,7 +133,8 @@ def _compared(
     index = np.unravel_index(int(error.argmax()), error.shape)
     where = place(index[1:-1], term.axes)
     number = f"{int(rows[0].sum())} of {rows[0].size} rows"
-    return f"The {term.name} is wrong in {number}: in {where} a value of {intended[index]:.4g} counts as {received[index]:.4g}."
+    numbers = f"a value of {intended[index]:.4g} counts as {received[index]:.4g}"
+    return f"The {term.name} is wrong in {number}: in {where} {numbers}."
 
 
 def _other_index(

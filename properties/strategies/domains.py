@@ -436,6 +436,7 @@ _domain(
     points=operating_points.PROBES,
 )  # fmt: skip
 _domain("exact probes", _PROBES, "decode", points=operating_points.CACHES)
+_domain("exact probes", _PROBES, *_PACKED, points=packed_points.PROBES)
 _domain("exact probes", _PROBES, "merge_attention", points=operating_points.MERGES)
 _domain("exact probes", _PROBES, *_ROTARY[:4], points=operating_points.ROTATIONS)
 _domain("exact probes", _PROBES, "rope_tables", "sinusoidal_positional_encoding", points=operating_points.TABLES)
