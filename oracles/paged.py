@@ -54,9 +54,9 @@ def paged_attention(
     of_packed: Any = {name: option for name, option in options.items() if name != "cu_q"}
     layout = "heads_first" if is_batch else conventions.packed_lse
     of_packed["conventions"] = replace(conventions, causal="bottom_right", packed_lse=layout)
-    keys = (_gathered(x, numbers, used) for x in (k_pages, v_pages))
+    k, v = (_gathered(x, numbers, used) for x in (k_pages, v_pages))
     rows = q.reshape(-1, *q.shape[-2:])
-    out, lse = packed_attention(rows, *keys, boundaries, [0, *used.cumsum().tolist()], **of_packed)
+    out, lse = packed_attention(rows, k, v, boundaries, [0, *used.cumsum().tolist()], **of_packed)
     if not is_batch:
         return out, lse
     batch, n_q, heads = q.shape[:3]
