@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oracles.ball import Array
+from properties.bugs.declared import declared
 from properties.bugs.reference_attention import attention, attention_vjp, first_position
 
 __all__ = [
     "Packing",
     "added",
     "key_rows",
-    "of_sequence",
+    "lse_layout",
+    "options_of_sequence",
     "packed_attention",
     "packed_attention_vjp",
     "packing_of",
@@ -23,12 +25,14 @@ __all__ = [
     "query_offset",
     "query_rows",
     "sequence_numbers",
+    "sequence_of",
+    "sink_total",
 ]
 
 
 class Packing(NamedTuple):
     """The lengths in a call of packed attention: the boundaries of sequences, how many rows they use,
-    the longest lengths, and the numbers of all rows and heads.
+    the longest lengths, and the numbers of all rows.
     """
 
     cu_q: Any
@@ -39,7 +43,6 @@ class Packing(NamedTuple):
     longest_k: int
     total_q: int
     total_k: int
-    heads: int
 
     @property
     def lengths_q(self) -> Any:
@@ -60,7 +63,7 @@ def packing_of(q: Array, k: Array, cu_q: Any, cu_k: Any, options: dict[str, Any]
         int(np.diff(cu).max(initial=0)) if given is None else given
         for given, cu in zip(longest, (cu_q, cu_k), strict=True)
     )
-    return Packing(cu_q, cu_k, used_q, used_k, longest_q, longest_k, len(q), len(k), q.shape[1])
+    return Packing(cu_q, cu_k, used_q, used_k, longest_q, longest_k, len(q), len(k))
 
 
 def sequence_numbers(packing: Packing) -> Iterator[int]:
@@ -83,19 +86,40 @@ def query_offset(packing: Packing, b: int) -> int:
     return first_position(packing.lengths_q[b], packing.lengths_k[b])
 
 
-def of_sequence(x: Array, rows: Any) -> Array:
-    """Return some rows, with the axis of heads first."""
-    return np.asarray(x[rows].swapaxes(0, 1))
+def options_of_sequence(packing: Packing, b: int, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of attention for sequence b."""
+    return {**options, "offset": query_offset(packing, b)}
+
+
+def sequence_of(q: Array, k: Array, v: Array, packing: Packing, b: int) -> tuple[Array, ...]:
+    """Return the queries, keys and values of sequence b, with the axis of heads first."""
+    rows, keys = query_rows(packing, b), key_rows(packing, b)
+    return heads_first(q[rows]), heads_first(k[keys]), heads_first(v[keys])
+
+
+def heads_first(x: Array) -> Array:
+    """Return rows with the axis of heads first, or heads with the axis of rows first."""
+    return np.asarray(x.swapaxes(0, 1))
+
+
+def lse_layout(lse: Array) -> Array:
+    """Return log-sum-exps (total_q, heads) in the layout of the convention, or the reverse."""
+    return lse if declared().packed_lse == "rows_first" else np.ascontiguousarray(lse.T)
 
 
 def put(whole: Array, rows: Any, part: Array) -> None:
     """Store the output or the log-sum-exp of a sequence (heads, n, …) at its rows."""
-    whole[rows] = part.swapaxes(0, 1)
+    whole[rows] = heads_first(part)
 
 
 def added(whole: Array, rows: Any, part: Array) -> None:
     """Add the gradient of a sequence (heads, n, …) at its rows."""
-    np.add.at(whole, rows, part.swapaxes(0, 1))
+    np.add.at(whole, rows, heads_first(part))
+
+
+def sink_total(parts: list[Any], sink: Any) -> Any:
+    """Return the gradient of the sinks: the sum over all sequences."""
+    return None if sink is None else np.sum([np.zeros(sink.shape), *parts], axis=0)
 
 
 def packed_attention(q: Array, k: Array, v: Array, cu_q: Any, cu_k: Any, **options: Any) -> tuple[Array, Array]:
@@ -103,12 +127,10 @@ def packed_attention(q: Array, k: Array, v: Array, cu_q: Any, cu_k: Any, **optio
     packing = packing_of(q, k, cu_q, cu_k, options)
     out, lse = np.zeros((*q.shape[:2], v.shape[-1])), np.zeros(q.shape[:2])
     for b in sequence_numbers(packing):
-        rows, keys = query_rows(packing, b), key_rows(packing, b)
-        inputs = of_sequence(q, rows), of_sequence(k, keys), of_sequence(v, keys)
-        part, sums = attention(*inputs, offset=query_offset(packing, b), **options)
-        put(out, rows, part)
-        put(lse, rows, sums)
-    return out, np.ascontiguousarray(lse.T)
+        part, sums = attention(*sequence_of(q, k, v, packing, b), **options_of_sequence(packing, b, options))
+        put(out, query_rows(packing, b), part)
+        put(lse, query_rows(packing, b), sums)
+    return out, lse_layout(lse)
 
 
 def packed_attention_vjp(
@@ -120,16 +142,11 @@ def packed_attention_vjp(
     sinks = list[Any]()
     for b in sequence_numbers(packing):
         rows, keys = query_rows(packing, b), key_rows(packing, b)
-        inputs = of_sequence(q, rows), of_sequence(k, keys), of_sequence(v, keys), of_sequence(grad_out, rows)
-        grad_lse = None if of_lse is None else of_lse[:, rows]
-        options_of_sequence = {**options, "offset": query_offset(packing, b), "grad_lse": grad_lse}
-        *found, _, of_sink = attention_vjp(*inputs, **options_of_sequence)
+        grad_lse = None if of_lse is None else lse_layout(of_lse)[rows].T
+        given = {**options_of_sequence(packing, b, options), "grad_lse": grad_lse}
+        q_b, k_b, v_b = sequence_of(q, k, v, packing, b)
+        *found, _, of_sink = attention_vjp(q_b, k_b, v_b, heads_first(grad_out[rows]), **given)
         for whole, where, part in zip((dq, dk, dv), (rows, keys, keys), found, strict=True):
             added(whole, where, part)
         sinks.append(of_sink)
     return dq, dk, dv, sink_total(sinks, options.get("sink"))
-
-
-def sink_total(parts: list[Any], sink: Any) -> Any:
-    """Return the gradient of the sinks: the sum over all sequences."""
-    return None if sink is None else np.sum([np.zeros(sink.shape), *parts], axis=0)

@@ -71,6 +71,7 @@ for _name, _statement, _needed, _sizes in (
     ("used rows", "Sequences that use a part of their keys.", ("seqused_k",), {"n_k": (3, 2, 0, 1, 5, 17)}),
     ("used queries", "Sequences that use a part of their queries.", ("seqused_q",), {"n_q": (3, 2, 0, 1, 5, 17)}),
     ("many sequences", "Up to nine sequences of 0 to 3 rows.", (), {"sequences": (5, 6, 8, 9), "n_q": (1, 0, 2, 3)}),
+    ("decoding", "One query for each sequence, or none.", (), {"n_q": (1, 0), "n_k": (5, 1, 17, 33, 65, 0)}),
     ("one sequence", "A single sequence.", (), {"sequences": (1,)}),
     ("more queries than keys", "Sequences of more queries than keys.", (), {"n_q": (5, 2, 9, 17), "n_k": (1, 2, 4, 0)}),
     ("lengths far apart", "Sequences of up to 300 rows beside short ones.", (), {"n_k": (2, 1, 130, 300)}),

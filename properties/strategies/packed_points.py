@@ -1,5 +1,6 @@
 """Operating points of packed sequences: fixed lengths, as tables."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,23 +10,18 @@ from properties.strategies.plain_calls import Sizes
 
 __all__ = ["MANY_ROWS"]
 
-_PAIRS, _LONG, _SHORT = 17, 4096, 2
+_LENGTHS = np.array([(65600, 2), (1, 65600), (3, 2), (2, 3)])
+"""The numbers of queries and of keys of each sequence: few scores, and row numbers beyond 65536."""
 
 
-def _long_and_short(sizes: Sizes) -> dict[str, Any]:
-    """Boundaries of sequences of many queries and few keys, and the other way round, by turns."""
-    lengths = np.array([(_LONG + b % 2, _SHORT + b % 2) for b in range(_PAIRS)])
-    turned = np.stack([lengths, lengths[:, ::-1]], 1).reshape(-1, 2)
-    return {f"cu_{side}": np.concatenate([[0], turned[:, place].cumsum()]).astype(np.int32)
-            for place, side in enumerate("qk")}  # fmt: skip
+def _boundaries(sizes: Sizes) -> Mapping[str, Any]:
+    """The boundaries of the sequences."""
+    ends = np.concatenate([[[0, 0]], _LENGTHS.cumsum(0)]).astype(np.int32)
+    return {"cu_q": ends[:, 0].copy(), "cu_k": ends[:, 1].copy()}
 
 
-_TOTAL = int(_long_and_short({})["cu_q"][-1])
+_TOTAL: dict[str, int] = dict(zip(("total_q", "total_k"), _LENGTHS.sum(0).tolist(), strict=True))
 MANY_ROWS = (
-    Point(
-        f"{_TOTAL} rows",
-        {"total_q": _TOTAL, "total_k": _TOTAL, "num_heads": 1, "kv_heads": 1, "head_dim": 1, "value_dim": 1},
-        _long_and_short,
-    ),
+    Point("65606 rows", {**_TOTAL, "num_heads": 1, "kv_heads": 1, "head_dim": 1, "value_dim": 1}, _boundaries),
 )
 """Where laws ask whether row numbers beyond 16 bits are right."""

@@ -221,7 +221,7 @@ def _stored(
     """The results of a function that follows the declared conventions, float64 ones rounded to the
     implementation's format: they may be arguments of another operation.
     """
-    with following(implementation.resolved_conventions, operation.name):
+    with following(implementation.conventions_of_laws, operation.name):
         result, arithmetic = function(*arguments, **options), implementation.resolved_arithmetic
     several = result if isinstance(result, tuple) and len(result) == len(operation.outputs) else (result,)
     stored = tuple(
