@@ -187,6 +187,7 @@ ELSEWHERE: dict[str, str] = {
     "attention_jvp": "It is the derivative of attention with its features: the extended definitions state it.",
     "packed_attention": "It is attention of each packed sequence: the extended definitions state it.",
     "packed_attention_vjp": "It is the gradient of attention of packed sequences: the extended definitions state it.",
+    "paged_attention": "It is attention over keys in pages: the extended definitions state it.",
     "merge_attention": "It joins attention over two parts of the keys: the extended definitions state it.",
     "alibi_slopes": "It is the slope of each head: the extended definitions state it.",
     "alibi_bias": "It is each head's slope times the distance: the extended definitions state it.",

@@ -261,9 +261,11 @@ class Implementation:
     @property
     def conventions_of_laws(self) -> Conventions:
         """The conventions of the arguments and results that laws see: masks are true where a key is
-        visible, and log-sum-exps of packed sequences have the heads first.
+        visible, log-sum-exps of packed sequences have the heads first, and pages the slots.
         """
-        return replace(self.resolved_conventions, mask_polarity="true_allows", packed_lse="heads_first")
+        return replace(
+            self.resolved_conventions, mask_polarity="true_allows", packed_lse="heads_first", page_layout="slots_first"
+        )
 
     def dtype_of(self, target: Format) -> str:
         """Return the name of the number type of arrays in a format: the declared type, or else the
@@ -325,6 +327,9 @@ class Implementation:
         """
         if not any(BATCH in axes for axes in operation.axes.values()):
             return [0]
+        if operation.is_paged:  # the axis of sequences, or none with cu_q
+            is_ragged, is_batch = "cu_q" in self.features, "ragged queries" not in self.support.options
+            return [0] * is_ragged + [1] * is_batch
         heads = int("num_heads" in operation.axes.get("q", ()))
         return sorted(rank - heads for rank in self.batch_ranks if rank >= heads) if self.support.batches else [0]
 
@@ -343,7 +348,7 @@ class Implementation:
         remainders, its position, its options, and its leading axes.
         """
         sizes, lead, given = self.sizes(operation, arguments), operation.lead(arguments), operation.named(arguments)
-        sequences = packing.lengths(given) if operation.is_packed else ()
+        sequences = packing.lengths(given) if operation.has_sequences else ()
         sizes.pop("batch", None)
         ranked = len(lead) in self.ranks(operation) or not any(
             BATCH in operation.axes[parameter] for parameter in operation.arrays

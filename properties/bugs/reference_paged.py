@@ -1,0 +1,99 @@
+"""Attention over keys in pages in NumPy: a part of the reference.
+
+`properties.bugs.reference` has the other operations and explains steps.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from oracles.ball import Array
+from properties.bugs.declared import declared
+from properties.bugs.reference_attention import attention
+
+__all__ = [
+    "Paging",
+    "first_query_position",
+    "key_count",
+    "page_contents",
+    "page_places",
+    "paged_attention",
+    "pages_of",
+    "query_rows_of",
+    "sequence_keys",
+    "slots_first",
+]
+
+
+class Paging(NamedTuple):
+    """The lengths in a call of paged attention: the table of pages, the lengths of sequences, the
+    number of slots of a page, and the boundaries of the queries in one axis of rows.
+    """
+
+    table: Any
+    lengths: Any
+    size: int
+    cu_q: Any
+
+
+def page_places(positions: Any, size: int) -> tuple[Any, Any]:
+    """Return for each position of a sequence the entry of its row of the table, and the slot."""
+    return positions // size, positions % size
+
+
+def pages_of(paging: Paging, b: int, entries: Any) -> Any:
+    """Return the numbers of pages at some entries of the row of sequence b."""
+    return paging.table[b, np.minimum(entries, paging.table.shape[1] - 1)]
+
+
+def key_count(paging: Paging, b: int) -> int:
+    """Return the number of keys of sequence b."""
+    return int(paging.lengths[b])
+
+
+def slots_first(pages: Array) -> Array:
+    """Return pages with the axis of slots before that of heads."""
+    return pages.swapaxes(1, 2) if declared().page_layout == "heads_first" else pages
+
+
+def page_contents(pages: Array, numbers: Any, slots: Any) -> Array:
+    """Return the slots of some pages. As on a device, a number that is not that of a page does not
+    raise: it is the first or the last page.
+    """
+    return np.asarray(pages[np.clip(numbers, 0, len(pages) - 1), slots])
+
+
+def sequence_keys(pages: Array, paging: Paging, b: int) -> Array:
+    """Return the keys or values of sequence b, with the axis of heads first."""
+    entries, slots = page_places(np.arange(key_count(paging, b)), paging.size)
+    return page_contents(pages, pages_of(paging, b, entries), slots).swapaxes(0, 1)
+
+
+def query_rows_of(paging: Paging, b: int) -> Any:
+    """Return the rows of the queries of sequence b."""
+    return np.arange(paging.cu_q[b], paging.cu_q[b + 1])
+
+
+def first_query_position(paging: Paging, b: int) -> int:
+    """Return the position of the first query of sequence b among its keys; it may be below 0."""
+    return int(paging.lengths[b]) - len(query_rows_of(paging, b))
+
+
+def paged_attention(
+    q: Array, k_pages: Array, v_pages: Array, block_table: Any, lengths: Any, **options: Any
+) -> tuple[Array, Array]:
+    """Return the output and the log-sum-exp of the queries of all sequences."""
+    cu_q, of_attention = options.pop("cu_q", None), {"causal": True, **options}
+    query_rows, k_pages, v_pages = q.reshape(-1, *q.shape[-2:]), slots_first(k_pages), slots_first(v_pages)
+    boundaries = q.shape[1] * np.arange(len(lengths) + 1) if cu_q is None else cu_q
+    paging = Paging(block_table, lengths, k_pages.shape[1], boundaries)
+    out, lse = np.zeros((*query_rows.shape[:2], v_pages.shape[-1])), np.zeros(query_rows.shape[:2])
+    for b in range(len(lengths)):
+        own_rows = query_rows_of(paging, b)
+        queries = query_rows[own_rows].swapaxes(0, 1)
+        k, v = sequence_keys(k_pages, paging, b), sequence_keys(v_pages, paging, b)
+        sequence_output, sequence_lse = attention(queries, k, v, offset=first_query_position(paging, b), **of_attention)
+        out[own_rows], lse[own_rows] = sequence_output.swapaxes(0, 1), sequence_lse.swapaxes(0, 1)
+    if cu_q is not None:
+        return out, lse if declared().packed_lse == "rows_first" else np.ascontiguousarray(lse.T)
+    return out.reshape(*q.shape[:-1], -1), np.ascontiguousarray(lse.reshape(q.shape[:-1]).swapaxes(1, 2))
