@@ -96,4 +96,5 @@ def paged_attention(
         out[own_rows], lse[own_rows] = sequence_output.swapaxes(0, 1), sequence_lse.swapaxes(0, 1)
     if cu_q is not None:
         return out, lse if declared().packed_lse == "rows_first" else np.ascontiguousarray(lse.T)
-    return out.reshape(*q.shape[:-1], -1), np.ascontiguousarray(lse.reshape(q.shape[:-1]).swapaxes(1, 2))
+    out = out.reshape(*q.shape[:-1], v_pages.shape[-1])
+    return out, np.ascontiguousarray(lse.reshape(q.shape[:-1]).swapaxes(1, 2))
