@@ -195,6 +195,7 @@ ELSEWHERE: dict[str, str] = {
     "rotary_tables": "They are the cosines and sines of positions times frequencies: the extended definitions state "
     "them.",
     "decode": "It is attention over the keys in a cache after a program of steps, with an offset and a window.",
+    "batched_decode": "It is attention over the keys that each row of a cache holds after a program of steps.",
     "padding_mask": "Its mask shows the keys before a length.",
     "left_padding_mask": "Its mask shows the tokens after the padding: the extended definitions state it.",
     "document_mask": "Its mask shows the keys of the query's document: the extended definitions state it.",

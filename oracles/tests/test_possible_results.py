@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from oracles.formats import BINARY16, BRAIN16, PRESETS, preset
-from oracles.possible_results import nearest, possible_outputs
+from oracles.possible_attention import Problem, possible_outputs
+from oracles.possible_results import nearest
 from oracles.tests.simulated.attention import Kernel
 from oracles.tests.simulated.forms import Form, any_form
 from oracles.tests.simulated.rounding import rounding
@@ -39,7 +40,7 @@ def test_no_covered_kernel_leaves_the_set(name):
     a, rng = preset(name), np.random.default_rng(0)
     for seed in range(6):
         q, k, v = _pairs(a, rng)
-        possible = possible_outputs(q, k, v, a, SCALE)
+        possible = possible_outputs(Problem(q, k, v, SCALE), a)
         out = Kernel(any_form(a, rng), a, SCALE, None, seed).output(q, k, v)
         assert not possible.excludes(out).any()
         assert possible.single[:4].mean() > 0.6  # the other means are ties, which a format may round either way
@@ -52,7 +53,7 @@ def test_a_kernel_with_a_coarser_exponential_leaves_the_set():
         q, k, v = _pairs(a, rng)
         coarse = replace(a, exp=replace(a.exp, relative=2.0**-6))
         kernel = Kernel(Form(exp="values", tile=16), coarse, SCALE)
-        left += possible_outputs(q, k, v, a, SCALE).excludes(kernel.output(q, k, v)).sum()
+        left += possible_outputs(Problem(q, k, v, SCALE), a).excludes(kernel.output(q, k, v)).sum()
     assert left
 
 
@@ -102,7 +103,7 @@ def test_the_set_has_every_way_to_round_and_no_number_further_than_the_next(name
     for _ in range(40):
         s = nearest(-rng.uniform(0.01, 9, 1), a.inputs).item()
         values = nearest(rng.standard_normal(2), a.inputs)
-        possible = possible_outputs(np.array([[1.0]]), np.array([[0.0], [s]]), values[:, None], a, 1.0)
+        possible = possible_outputs(Problem(np.array([[1.0]]), np.array([[0.0], [s]]), values[:, None], 1.0), a)
         found = list(_every_way(s, values.tolist(), a))
         lower, upper = possible.lower.item(), possible.upper.item()
         assert lower <= min(found) <= max(found) <= upper
@@ -114,11 +115,11 @@ def test_the_set_has_every_way_to_round_and_no_number_further_than_the_next(name
 def test_the_mean_of_two_values_is_one_number_even_next_to_a_boundary():
     a = preset("bfloat16-eager")
     v = np.array([[256.0], [1 + 2.0**-7]])  # the mean is a little more than half a unit above 128
-    possible = possible_outputs(np.zeros((1, 4)), np.zeros((2, 4)), v, a)
+    possible = possible_outputs(Problem(np.zeros((1, 4)), np.zeros((2, 4)), v, 0.5), a)
     assert possible.lower.item() == possible.upper.item() == 129.0
 
 
 def test_rows_that_count_three_keys_have_the_set_of_all_numbers():
-    possible = possible_outputs(np.zeros((1, 4)), np.zeros((3, 4)), np.ones((3, 2)), preset("bfloat16"))
+    possible = possible_outputs(Problem(np.zeros((1, 4)), np.zeros((3, 4)), np.ones((3, 2)), 0.5), preset("bfloat16"))
     assert np.isinf(possible.lower).all()
     assert not possible.excludes(np.full((1, 2), 7.0)).any()

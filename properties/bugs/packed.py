@@ -43,9 +43,9 @@ def _among(rows: Any, total: int) -> Any:
     repair="Find the keys by cu_k.",
     citations=("vllm-project/vllm-omni#3525",),
 )
-def packed_keys_by_the_boundaries_of_queries(packing: Packing, b: int) -> Any:
+def packed_keys_by_the_boundaries_of_queries(packing: Packing, sequence: int) -> Any:
     """The code finds the keys of a sequence by the boundaries of the queries."""
-    return _among(np.arange(packing.cu_q[b], packing.cu_q[b + 1]), packing.total_k)
+    return _among(np.arange(packing.cu_q[sequence], packing.cu_q[sequence + 1]), packing.total_k)
 
 
 @bug.in_step(
@@ -56,9 +56,9 @@ def packed_keys_by_the_boundaries_of_queries(packing: Packing, b: int) -> Any:
     repair="Use the length of the sequence.",
     citations=("Dao-AILab/flash-attention#1192", "vllm-project/flash-attention#18"),
 )
-def packed_keys_of_the_longest_length(packing: Packing, b: int) -> Any:
+def packed_keys_of_the_longest_length(packing: Packing, sequence: int) -> Any:
     """The code takes max_seqlen_k as the number of keys of each sequence."""
-    return _among(packing.cu_k[b] + np.arange(packing.longest_k), packing.total_k)
+    return _among(packing.cu_k[sequence] + np.arange(packing.longest_k), packing.total_k)
 
 
 @bug.in_step(
@@ -69,9 +69,9 @@ def packed_keys_of_the_longest_length(packing: Packing, b: int) -> Any:
     repair="Stop at seqused_k.",
     citations=("jax-ml/jax#23349",),
 )
-def packed_used_keys_ignored(packing: Packing, b: int) -> Any:
+def packed_used_keys_ignored(packing: Packing, sequence: int) -> Any:
     """The code ignores seqused_k and reads all keys that a sequence owns."""
-    return np.arange(packing.cu_k[b], packing.cu_k[b + 1])
+    return np.arange(packing.cu_k[sequence], packing.cu_k[sequence + 1])
 
 
 @bug.in_step(
@@ -83,9 +83,9 @@ def packed_used_keys_ignored(packing: Packing, b: int) -> Any:
     repair="Use seqused_k in the backward too.",
     citations=("Dao-AILab/flash-attention#2167",),
 )
-def packed_used_keys_ignored_by_the_backward(packing: Packing, b: int) -> Any:
+def packed_used_keys_ignored_by_the_backward(packing: Packing, sequence: int) -> Any:
     """The backward ignores seqused_k and reads all keys that a sequence owns."""
-    return np.arange(packing.cu_k[b], packing.cu_k[b + 1])
+    return np.arange(packing.cu_k[sequence], packing.cu_k[sequence + 1])
 
 
 @bug.in_step(
@@ -96,9 +96,9 @@ def packed_used_keys_ignored_by_the_backward(packing: Packing, b: int) -> Any:
     repair="Read the length at the index of the sequence.",
     origin="the start is at index b and the end at index b + 1, and the length has one index for both",
 )
-def packed_key_length_of_the_sequence_before(packing: Packing, b: int) -> Any:
+def packed_key_length_of_the_sequence_before(packing: Packing, sequence: int) -> Any:
     """The code takes the number of keys from the sequence before."""
-    return _among(packing.cu_k[b] + np.arange(packing.lengths_k[max(b - 1, 0)]), packing.total_k)
+    return _among(packing.cu_k[sequence] + np.arange(packing.lengths_k[max(sequence - 1, 0)]), packing.total_k)
 
 
 @bug.in_step(
@@ -109,9 +109,9 @@ def packed_key_length_of_the_sequence_before(packing: Packing, b: int) -> Any:
     repair="End before cu_k[b + 1].",
     origin="some libraries give the last index of a range, others the one behind it",
 )
-def packed_first_key_of_the_next_sequence(packing: Packing, b: int) -> Any:
+def packed_first_key_of_the_next_sequence(packing: Packing, sequence: int) -> Any:
     """The code reads one key more than the sequence has."""
-    return _among(packing.cu_k[b] + np.arange(packing.lengths_k[b] + 1), packing.total_k)
+    return _among(packing.cu_k[sequence] + np.arange(packing.lengths_k[sequence] + 1), packing.total_k)
 
 
 @bug.in_step(
@@ -122,9 +122,9 @@ def packed_first_key_of_the_next_sequence(packing: Packing, b: int) -> Any:
     repair="Mask the keys of the last block by the length of the sequence.",
     citations=("tile-ai/tilelang#2010",),
 )
-def packed_keys_in_whole_blocks(packing: Packing, b: int, tile: int = 16) -> Any:
+def packed_keys_in_whole_blocks(packing: Packing, sequence: int, tile: int = 16) -> Any:
     """The code reads whole blocks of keys, with no limit at the end of a sequence."""
-    return _among(packing.cu_k[b] + np.arange(-(-packing.lengths_k[b] // tile) * tile), packing.total_k)
+    return _among(packing.cu_k[sequence] + np.arange(-(-packing.lengths_k[sequence] // tile) * tile), packing.total_k)
 
 
 @bug.in_step(
@@ -135,7 +135,7 @@ def packed_keys_in_whole_blocks(packing: Packing, b: int, tile: int = 16) -> Any
     repair="Mask by the boundaries.",
     citations=("Tencent-Hunyuan/HunyuanVideo#310", "axolotl-ai-cloud/axolotl#3796"),
 )
-def packed_boundaries_ignored(packing: Packing, b: int) -> Any:
+def packed_boundaries_ignored(packing: Packing, sequence: int) -> Any:
     """The code ignores the boundaries: each query sees the keys of all sequences."""
     return np.arange(packing.cu_k[-1])
 
@@ -148,9 +148,9 @@ def packed_boundaries_ignored(packing: Packing, b: int) -> Any:
     repair="Go through all boundaries.",
     citations=("Tencent-Hunyuan/HunyuanVideo#310",),
 )
-def packed_one_boundary_for_all(packing: Packing, b: int) -> Any:
+def packed_one_boundary_for_all(packing: Packing, sequence: int) -> Any:
     """The code uses only the first boundary inside: all later sequences are one."""
-    return right.key_rows(packing, b) if b == 0 else np.arange(packing.cu_k[1], packing.cu_k[-1])
+    return right.key_rows(packing, sequence) if sequence == 0 else np.arange(packing.cu_k[1], packing.cu_k[-1])
 
 
 @bug.in_step(
@@ -161,9 +161,9 @@ def packed_one_boundary_for_all(packing: Packing, b: int) -> Any:
     repair="Begin at cu_k[b].",
     citations=("NVIDIA/Megatron-LM#351",),
 )
-def packed_keys_at_equal_distances(packing: Packing, b: int) -> Any:
+def packed_keys_at_equal_distances(packing: Packing, sequence: int) -> Any:
     """The code computes where the keys begin as if all sequences had the longest length."""
-    return _among(b * packing.longest_k + np.arange(packing.lengths_k[b]), packing.total_k)
+    return _among(sequence * packing.longest_k + np.arange(packing.lengths_k[sequence]), packing.total_k)
 
 
 @bug.in_step(
@@ -174,9 +174,9 @@ def packed_keys_at_equal_distances(packing: Packing, b: int) -> Any:
     repair="Keep empty sequences on both sides.",
     citations=("fla-org/flash-linear-attention#103", "NVIDIA/Megatron-LM#5298"),
 )
-def packed_sequences_without_queries_removed(packing: Packing, b: int) -> Any:
+def packed_sequences_without_queries_removed(packing: Packing, sequence: int) -> Any:
     """The code removes sequences without queries from cu_q, but leaves their keys in cu_k."""
-    return right.key_rows(packing, int((packing.lengths_q[:b] > 0).sum()))
+    return right.key_rows(packing, int((packing.lengths_q[:sequence] > 0).sum()))
 
 
 @bug.in_step(
@@ -187,10 +187,10 @@ def packed_sequences_without_queries_removed(packing: Packing, b: int) -> Any:
     repair="Pass the lengths of sequences.",
     citations=("modelscope/ms-swift#9904",),
 )
-def packed_sequences_of_one_token_merge(packing: Packing, b: int) -> Any:
+def packed_sequences_of_one_token_merge(packing: Packing, sequence: int) -> Any:
     """The code finds boundaries where positions fall, and misses the end of a sequence of one token."""
-    before = right.key_rows(packing, b - 1) if b and packing.lengths_k[b - 1] == 1 else []
-    return np.array([*before, *right.key_rows(packing, b)], int)
+    before = right.key_rows(packing, sequence - 1) if sequence and packing.lengths_k[sequence - 1] == 1 else []
+    return np.array([*before, *right.key_rows(packing, sequence)], int)
 
 
 @bug.in_step(
@@ -201,10 +201,10 @@ def packed_sequences_of_one_token_merge(packing: Packing, b: int) -> Any:
     repair="End at the last boundary.",
     origin="the end of a sequence is the start of the next one, and the last one has no next one",
 )
-def packed_last_sequence_to_the_end_of_the_array(packing: Packing, b: int) -> Any:
+def packed_last_sequence_to_the_end_of_the_array(packing: Packing, sequence: int) -> Any:
     """The last sequence has all keys up to the end of the array."""
-    is_last = b == len(packing.cu_k) - 2
-    return np.arange(packing.cu_k[b], packing.total_k) if is_last else right.key_rows(packing, b)
+    is_last = sequence == len(packing.cu_k) - 2
+    return np.arange(packing.cu_k[sequence], packing.total_k) if is_last else right.key_rows(packing, sequence)
 
 
 # -- Which queries are computed --------------------------------------------------------------------
@@ -231,11 +231,11 @@ def packed_last_sequence_dropped(packing: Packing) -> Iterator[int]:
     repair="Compare the number of queries with the number of sequences.",
     citations=("Dao-AILab/flash-attention#1537", "Dao-AILab/flash-attention#1619"),
 )
-def packed_one_query_for_each_sequence(packing: Packing, b: int) -> Any:
+def packed_one_query_for_each_sequence(packing: Packing, sequence: int) -> Any:
     """If max_seqlen_q is 1, the code takes row b as the query of sequence b, also if sequences are empty."""
     if packing.longest_q != 1:
-        return right.query_rows(packing, b)
-    return _among(np.array([b]), min(packing.total_q, packing.cu_q[-1]))
+        return right.query_rows(packing, sequence)
+    return _among(np.array([sequence]), min(packing.total_q, packing.cu_q[-1]))
 
 
 @bug.in_step(
@@ -247,9 +247,9 @@ def packed_one_query_for_each_sequence(packing: Packing, b: int) -> Any:
     repair="Stop at seqused_q.",
     citations=("pytorch/pytorch#188933",),
 )
-def packed_cotangents_of_unused_queries(packing: Packing, b: int) -> Any:
+def packed_cotangents_of_unused_queries(packing: Packing, sequence: int) -> Any:
     """The backward reads the cotangents of queries that a sequence owns but does not use."""
-    return np.arange(packing.cu_q[b], packing.cu_q[b + 1])
+    return np.arange(packing.cu_q[sequence], packing.cu_q[sequence + 1])
 
 
 # -- Positions and options -------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def packed_cotangents_of_unused_queries(packing: Packing, b: int) -> Any:
     origin="in a padded batch the longest lengths are the sizes of the array",
     **_LAST_QUERY,
 )
-def packed_alignment_by_the_longest(packing: Packing, b: int) -> int:
+def packed_alignment_by_the_longest(packing: Packing, sequence: int) -> int:
     """The code aligns the causal mask of each sequence by max_seqlen_k − max_seqlen_q."""
     return packing.longest_k - packing.longest_q
 
@@ -278,9 +278,9 @@ def packed_alignment_by_the_longest(packing: Packing, b: int) -> int:
     origin="used lengths were added for inference, where the mask of one query does not show it",
     **_LAST_QUERY,
 )
-def packed_alignment_by_owned_rows(packing: Packing, b: int) -> int:
+def packed_alignment_by_owned_rows(packing: Packing, sequence: int) -> int:
     """The code aligns the causal mask by the rows that a sequence owns instead of those that it uses."""
-    return int(np.diff(packing.cu_k)[b] - np.diff(packing.cu_q)[b])
+    return int(np.diff(packing.cu_k)[sequence] - np.diff(packing.cu_q)[sequence])
 
 
 @bug.in_step(
@@ -291,9 +291,9 @@ def packed_alignment_by_owned_rows(packing: Packing, b: int) -> int:
     repair="Count positions from the start of the sequence.",
     origin="in self attention the starts of queries and keys are equal",
 )
-def packed_positions_of_the_whole_array(packing: Packing, b: int) -> int:
+def packed_positions_of_the_whole_array(packing: Packing, sequence: int) -> int:
     """The code compares row numbers in the packed arrays instead of positions in the sequence."""
-    return int(packing.cu_q[b] - packing.cu_k[b])
+    return int(packing.cu_q[sequence] - packing.cu_k[sequence])
 
 
 @bug.in_step(
@@ -304,9 +304,9 @@ def packed_positions_of_the_whole_array(packing: Packing, b: int) -> int:
     repair="Add the sink to each sequence.",
     origin="the block that adds the sink is chosen by its number in the whole grid",
 )
-def packed_sink_of_the_first_sequence(packing: Packing, b: int, options: dict[str, Any]) -> dict[str, Any]:
+def packed_sink_of_the_first_sequence(packing: Packing, sequence: int, options: dict[str, Any]) -> dict[str, Any]:
     """The code adds the sinks in the first sequence only."""
-    return right.options_of_sequence(packing, b, options if b == 0 else {**options, "sink": None})
+    return right.options_of_sequence(packing, sequence, options if sequence == 0 else {**options, "sink": None})
 
 
 @bug.in_step(
@@ -317,10 +317,12 @@ def packed_sink_of_the_first_sequence(packing: Packing, b: int, options: dict[st
     repair="Divide the number of the query head inside its sequence.",
     citations=("XunhaoLai/native-sparse-attention-triton#27",),
 )
-def packed_key_head_of_the_whole_grid(q: Array, k: Array, v: Array, packing: Packing, b: int) -> tuple[Array, ...]:
+def packed_key_head_of_the_whole_grid(
+    q: Array, k: Array, v: Array, packing: Packing, sequence: int
+) -> tuple[Array, ...]:
     """The code finds the key head from the number of the block, which counts the heads of all sequences."""
-    queries, keys, values = right.sequence_of(q, k, v, packing, b)
-    return queries, *(np.roll(x, b % max(len(x), 1), 0) for x in (keys, values))
+    queries, keys, values = right.sequence_of(q, k, v, packing, sequence)
+    return queries, *(np.roll(x, sequence % max(len(x), 1), 0) for x in (keys, values))
 
 
 # -- Where results go ------------------------------------------------------------------------------
@@ -369,15 +371,14 @@ def packed_store_in_whole_blocks() -> tuple[Any, Any]:
     repair="Write zeros for sequences without queries.",
     citations=("Dao-AILab/flash-attention#2568", "Dao-AILab/flash-attention#1713"),
 )
-def packed_gradients_without_queries_not_written(
-    q: Array, k: Array, v: Array, cu_q: Any, cu_k: Any, *others: Any, **options: Any
-) -> tuple[Any, ...]:
-    """The backward leaves the memory of dk and dv as it is where a sequence has no queries."""
+def packed_gradients_without_queries_not_written(*arrays: Any, **options: Any) -> tuple[Any, ...]:
+    """The backward writes nothing to dk and dv where a sequence has no queries."""
+    q, k, _, cu_q, cu_k, _ = arrays
     packing = right.packing_of(q, k, cu_q, cu_k, dict(options))
-    dq, dk, dv, dsink = right.packed_attention_vjp(q, k, v, cu_q, cu_k, *others, **options)
-    for b in right.sequence_numbers(packing):
-        if not packing.lengths_q[b]:
-            dk[right.key_rows(packing, b)] = dv[right.key_rows(packing, b)] = 1.0
+    dq, dk, dv, dsink = right.packed_attention_vjp(*arrays, **options)
+    for sequence in right.sequence_numbers(packing):
+        if not packing.lengths_q[sequence]:
+            dk[right.key_rows(packing, sequence)] = dv[right.key_rows(packing, sequence)] = 1.0
     return dq, dk, dv, dsink
 
 
@@ -408,6 +409,6 @@ def packed_sink_gradient_of_the_last_sequence(parts: list[Any], sink: Any) -> An
 def packed_row_numbers_of_16_bits() -> tuple[Any, Any]:
     """The code keeps row numbers in 16 bits."""
     return tuple(  # type: ignore[return-value]
-        lambda packing, b, rows=rows: rows(packing, b).astype(np.uint16).astype(int)
+        lambda packing, sequence, rows=rows: rows(packing, sequence).astype(np.uint16).astype(int)
         for rows in (right.query_rows, right.key_rows)
     )

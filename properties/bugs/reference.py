@@ -38,6 +38,7 @@ from properties.bugs.reference_attention import (
     scaled,
     transposed,
 )
+from properties.bugs.reference_batched_caches import BatchedCached, Slotted
 from properties.bugs.reference_caches import Buffered, Cached
 from properties.bugs.reference_frequencies import rotary_frequencies
 from properties.bugs.reference_packed import packed_attention, packed_attention_vjp
@@ -296,7 +297,7 @@ def causal_attention(q: Array, k: Array, v: Array) -> Array:
 # -- The operations, and mutants of their steps ----------------------------------------------------
 
 
-decode = Cached(Buffered)
+decode, batched_decode = Cached(Buffered), BatchedCached(Slotted)
 
 REFERENCE: dict[str, Callable[..., Any]] = {
     f.__name__: f
@@ -343,7 +344,7 @@ REFERENCE: dict[str, Callable[..., Any]] = {
         rope_tables,
         rotary_tables,
     )
-} | {"decode": decode}
+} | {"decode": decode, "batched_decode": batched_decode}
 _PARTS = (reference_attention, reference_packed, reference_paged, reference_frequencies, reference_positions)
 _SCOPE = {name: x for part in _PARTS for name, x in vars(part).items()} | globals()
 _OWN = (__name__, *(part.__name__ for part in _PARTS))

@@ -71,29 +71,29 @@ def sequence_numbers(packing: Packing) -> Iterator[int]:
     return iter(range(len(packing.cu_q) - 1))
 
 
-def query_rows(packing: Packing, b: int) -> Any:
-    """Return the rows of the queries of sequence b."""
-    return packing.cu_q[b] + np.arange(packing.lengths_q[b])
+def query_rows(packing: Packing, sequence: int) -> Any:
+    """Return the rows of the queries of a sequence."""
+    return packing.cu_q[sequence] + np.arange(packing.lengths_q[sequence])
 
 
-def key_rows(packing: Packing, b: int) -> Any:
-    """Return the rows of the keys of sequence b."""
-    return packing.cu_k[b] + np.arange(packing.lengths_k[b])
+def key_rows(packing: Packing, sequence: int) -> Any:
+    """Return the rows of the keys of a sequence."""
+    return packing.cu_k[sequence] + np.arange(packing.lengths_k[sequence])
 
 
-def query_offset(packing: Packing, b: int) -> int:
-    """Return the position of the first query of sequence b among its keys."""
-    return first_position(packing.lengths_q[b], packing.lengths_k[b])
+def query_offset(packing: Packing, sequence: int) -> int:
+    """Return the position of the first query of a sequence among its keys."""
+    return first_position(packing.lengths_q[sequence], packing.lengths_k[sequence])
 
 
-def options_of_sequence(packing: Packing, b: int, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of attention for sequence b."""
-    return {**options, "offset": query_offset(packing, b)}
+def options_of_sequence(packing: Packing, sequence: int, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of attention for a sequence."""
+    return {**options, "offset": query_offset(packing, sequence)}
 
 
-def sequence_of(q: Array, k: Array, v: Array, packing: Packing, b: int) -> tuple[Array, ...]:
-    """Return the queries, keys and values of sequence b, with the axis of heads first."""
-    rows, keys = query_rows(packing, b), key_rows(packing, b)
+def sequence_of(q: Array, k: Array, v: Array, packing: Packing, sequence: int) -> tuple[Array, ...]:
+    """Return the queries, keys and values of a sequence, with the axis of heads first."""
+    rows, keys = query_rows(packing, sequence), key_rows(packing, sequence)
     return heads_first(q[rows]), heads_first(k[keys]), heads_first(v[keys])
 
 
@@ -107,14 +107,14 @@ def lse_layout(lse: Array) -> Array:
     return lse if declared().packed_lse == "rows_first" else np.ascontiguousarray(lse.T)
 
 
-def put(whole: Array, rows: Any, part: Array) -> None:
+def put(whole: Array, rows: Any, output_part: Array) -> None:
     """Store the output or the log-sum-exp of a sequence (heads, n, …) at its rows."""
-    whole[rows] = heads_first(part)
+    whole[rows] = heads_first(output_part)
 
 
-def added(whole: Array, rows: Any, part: Array) -> None:
+def added(whole: Array, rows: Any, output_part: Array) -> None:
     """Add the gradient of a sequence (heads, n, …) at its rows."""
-    np.add.at(whole, rows, heads_first(part))
+    np.add.at(whole, rows, heads_first(output_part))
 
 
 def sink_total(parts: list[Any], sink: Any) -> Any:
@@ -126,27 +126,30 @@ def packed_attention(q: Array, k: Array, v: Array, cu_q: Any, cu_k: Any, **optio
     """Return the output and the log-sum-exp of the queries of all sequences."""
     packing = packing_of(q, k, cu_q, cu_k, options)
     out, lse = np.zeros((*q.shape[:2], v.shape[-1])), np.zeros(q.shape[:2])
-    for b in sequence_numbers(packing):
-        part, sums = attention(*sequence_of(q, k, v, packing, b), **options_of_sequence(packing, b, options))
-        put(out, query_rows(packing, b), part)
-        put(lse, query_rows(packing, b), sums)
+    for sequence in sequence_numbers(packing):
+        output_part, log_sum_exps = attention(
+            *sequence_of(q, k, v, packing, sequence), **options_of_sequence(packing, sequence, options)
+        )
+        put(out, query_rows(packing, sequence), output_part)
+        put(lse, query_rows(packing, sequence), log_sum_exps)
     return out, lse_layout(lse)
 
 
-def packed_attention_vjp(
-    q: Array, k: Array, v: Array, cu_q: Any, cu_k: Any, grad_out: Array, **options: Any
-) -> tuple[Any, ...]:
-    """Return the gradients with respect to q, k, v and the sinks."""
+def packed_attention_vjp(q: Array, k: Array, v: Array, *others: Any, **options: Any) -> tuple[Any, ...]:
+    """Return the gradients with respect to q, k, v and the sinks. The others are cu_q, cu_k and the
+    gradient of the output.
+    """
+    cu_q, cu_k, grad_out = others
     packing, of_lse = packing_of(q, k, cu_q, cu_k, options), options.pop("grad_lse", None)
     dq, dk, dv = (np.zeros(x.shape) for x in (q, k, v))
     sinks = list[Any]()
-    for b in sequence_numbers(packing):
-        rows, keys = query_rows(packing, b), key_rows(packing, b)
+    for sequence in sequence_numbers(packing):
+        rows, keys = query_rows(packing, sequence), key_rows(packing, sequence)
         grad_lse = None if of_lse is None else lse_layout(of_lse)[rows].T
-        given = {**options_of_sequence(packing, b, options), "grad_lse": grad_lse}
-        q_b, k_b, v_b = sequence_of(q, k, v, packing, b)
+        given = {**options_of_sequence(packing, sequence, options), "grad_lse": grad_lse}
+        q_b, k_b, v_b = sequence_of(q, k, v, packing, sequence)
         *found, _, of_sink = attention_vjp(q_b, k_b, v_b, heads_first(grad_out[rows]), **given)
-        for whole, where, part in zip((dq, dk, dv), (rows, keys, keys), found, strict=True):
-            added(whole, where, part)
+        for whole, where, output_part in zip((dq, dk, dv), (rows, keys, keys), found, strict=True):
+            added(whole, where, output_part)
         sinks.append(of_sink)
     return dq, dk, dv, sink_total(sinks, options.get("sink"))

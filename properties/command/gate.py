@@ -88,8 +88,8 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "--memory": ("limit of the address space, such as 512M or 4G (default: 4G)", {"type": memory, "metavar": "SIZE"}),
     "--require": (
-        "what the system must confine the kernel to: files, processes, or files,processes; where it cannot, the kernel "
-        "is not run",
+        "what the system must confine the kernel to: files, processes, syscalls, or some of them, as files,processes; "
+        "where it cannot, the kernel is not run",
         {"metavar": "LIST", "type": lambda text: tuple(text.split(",")), "default": ()},
     ),
     "--json": ("also write the verdict as JSON; - prints only the JSON", {"metavar": "FILE"}),
@@ -134,8 +134,8 @@ def _gate(options: argparse.Namespace) -> int:
     unconfined = [part for part in CONFINED if part not in verdict.held] if verdict.report.outcomes else []
     if unconfined:
         print(
-            f"Warning: this system did not confine {' and '.join(unconfined)}. The kernel could reach what this user "
-            "can reach. With --require files,processes it is not run here.",
+            f"Warning: this system did not confine {', '.join(unconfined)}. The kernel could reach what this user "
+            f"can reach. With --require {','.join(unconfined)} it is not run here.",
             file=sys.stderr,
         )
     with printing(summary):
@@ -168,7 +168,7 @@ def _print(verdict: "Verdict", said: str) -> None:
         for outcome in (outcome for outcome in verdict.report.outcomes if verdict.report.fails(outcome)):
             why = outcome.violation.summary if outcome.violation else outcome.reason
             print_indented(console, f"{outcome.law} [{outcome.operation}]: {why}")
-    held = f" the system confined {' and '.join(verdict.held) or 'nothing'};" if verdict.report.outcomes else ""
+    held = f" the system confined {', '.join(verdict.held) or 'nothing'};" if verdict.report.outcomes else ""
     console.print(f"Seed {verdict.report.settings['seed']};{held} {verdict.seconds:.1f} s.")
     console.print(f"Covered: {verdict.report.coverage.line or 'nothing'}", markup=False)
     console.print(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import oracles
-from properties.contract.caches import decode
+from properties.contract.cache_values import batched_decode, decode
 from properties.contract.features import FEATURES, KINDS
 from properties.contract.operation import Operation
 from properties.contract.parameters import (
@@ -205,6 +205,21 @@ OPERATIONS: dict[str, Operation] = {
             (array("out", "n_q value_dim"), array("lse", "n_q", Kind.LOG_SUM_EXP)),
             *("window", "lse_base", "scale_default", *_ROPE),
             oracle=decode,
+        ),
+        _operation(
+            "batched_decode",
+            (
+                array("q", "num_heads n_q head_dim"),
+                array("k", "kv_heads n_k head_dim"),
+                array("v", "kv_heads n_k value_dim"),
+                size("batch"),
+                setting("steps"),
+                *optional(*map(setting, ("window", "capacity", "scale", "softcap", "prefix", "causal"))),
+                *optional(_SINK, array("alibi", "num_heads", Kind.ALIBI)),
+            ),
+            (array("out", "num_heads n_q value_dim"), array("lse", "num_heads n_q", Kind.LOG_SUM_EXP)),
+            *("kv_heads", "window", "softcap_order", "lse_base", "lse_sink", "scale_default"),
+            oracle=batched_decode,
         ),
         _operation("multi_head_attention", _MULTI_HEAD, (_TOKENS_OUT,), *_MASKING),
         _operation("multi_head_attention_vjp", (*_MULTI_HEAD, gradient(_TOKENS_OUT)), tangents(*_TOKENS), *_DERIVED),

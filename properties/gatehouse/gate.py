@@ -46,7 +46,7 @@ _LEFT_OUT = (
 _OF_SUBMISSIONS = ("arrays", "libraries")
 _UNLESS_PROMISED: dict[str, Any] = {"supports": (), "refuses": USUAL_REFUSALS}
 """A kernel that declares nothing else takes everything: in the gate, a call that raises is a failure."""
-_PROMISES = ("batch_ranks", "deterministic", "features", "layouts", "refuses", "shapes", "supports")
+_PROMISES = ("batch_ranks", "bits", "deterministic", "features", "layouts", "refuses", "shapes", "supports")
 
 # By the default plan, and by the quick plan:
 _EXAMPLES = 100, QUICKLY  # test inputs of each operation for the laws

@@ -24,7 +24,11 @@ __all__ = ["CONFINED", "MOST_KEPT", "IsolatedKernel", "Limits"]
 MOST_KEPT = 200, 2**23
 """The largest number of results, and of their bytes, that are kept to see whether they change later."""
 
-CONFINED = {"files": "by Landlock", "processes": "by unshare, with namespaces of users"}
+CONFINED = {
+    "files": "by Landlock",
+    "processes": "by unshare, with namespaces of users",
+    "syscalls": "by seccomp, on x86-64 and AArch64",
+}
 """What the system can confine a process to, and by what."""
 
 _SHARE_KEPT = 0.1  # the share of the calls whose results are kept
@@ -34,8 +38,8 @@ _LONGEST = 300  # characters of a text from the process
 @dataclass(frozen=True)
 class Limits:
     """The limits of an untrusted kernel: seconds for one call, for all calls of a process, and for
-    the import; bytes of address space; and what the system must confine the kernel to, "files" or
-    "processes", before the kernel is imported.
+    the import; bytes of address space; and what the system must confine the kernel to, "files",
+    "processes" or "syscalls", before the kernel is imported.
     """
 
     call: float = 2.0
@@ -46,7 +50,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         if not isinstance(self.require, tuple) or not {*self.require} <= {*CONFINED}:
-            raise ValueError(f"require={shown(self.require)}, but should be a tuple of {' and '.join(CONFINED)}.")
+            raise ValueError(f"require={shown(self.require)}, but should be a tuple of {', '.join(CONFINED)}.")
 
 
 class IsolatedKernel:
@@ -54,8 +58,8 @@ class IsolatedKernel:
 
     `functions` maps operations to functions that ask the process. They raise BrokenError for an
     answer that is not a result. While `in_two_threads` is true, each call runs together with a
-    repetition of the previous call in a second thread. `enclosed` says whether the process has
-    given up its right to other files. The process says so before it runs the kernel's code.
+    repetition of the previous call in a second thread. `given_up` are the parts of `CONFINED` to
+    which the process has confined itself. The process says so before it runs the kernel's code.
     """
 
     def __init__(
@@ -68,7 +72,7 @@ class IsolatedKernel:
     ) -> None:
         self.process, self.limits, self.arrays, self.deterministic = process, limits, arrays, promised.deterministic
         self.functions: dict[str, Callable[..., Any]] = {name: partial(self._call, OPERATIONS[name]) for name in entry}
-        self.in_two_threads, self.enclosed = False, False
+        self.in_two_threads, self.given_up = False, {"processes"} if process.apart else set[str]()
         self._refuses = {kind.__name__: kind for kind in promised.refuses or USUAL_REFUSALS}
         self._asked: dict[str, Any] = {"import": {name: list(place) for name, place in entry.items()}}
         self._last: tuple[Operation, tuple[Any, ...], dict[str, Any]] | None = None
@@ -80,7 +84,8 @@ class IsolatedKernel:
         """Import the kernel. Return "", or a sentence that says why the kernel cannot be used."""
         try:
             began, _ = self.process.ask({"begin": True}, [], self.limits.imports, "before it was imported")
-            self.enclosed = bool(began["enclosed"])  # until now the process has run only our code
+            confined = began["confined"]  # until now the process has run only our code
+            self.given_up |= {part for part in CONFINED if confined.get(part)}
             self._require_confined()
             answer, _ = self.process.ask(self._asked, [], self.limits.imports, "when it was imported")
             if not (has(answer, IMPORTED) or has(answer, RAISED)):
@@ -95,8 +100,7 @@ class IsolatedKernel:
 
     def confined(self) -> tuple[str, ...]:
         """Return what the system confines the process to."""
-        are = {"files": self.enclosed, "processes": self.process.apart}
-        return tuple(part for part in CONFINED if are[part])
+        return tuple(part for part in CONFINED if part in self.given_up)
 
     def _require_confined(self) -> None:
         """Raise ValueError if the system does not confine the process as is required."""

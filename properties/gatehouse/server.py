@@ -19,10 +19,10 @@ import numpy as np
 _LONGEST = 300  # characters of the message of an exception
 
 
-def main(settings: dict[str, Any], requests: BinaryIO, wire: Any, enclosed: int) -> None:
+def main(settings: dict[str, Any], requests: BinaryIO, wire: Any, confined: dict[str, bool]) -> None:
     """Answer questions until the pipe is closed. All other streams are closed.
 
-    The answer to the first question is `enclosed`. No untrusted module is imported before it.
+    The answer to the first question is `confined`. No untrusted module is imported before it.
     """
     answers = os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -30,7 +30,7 @@ def main(settings: dict[str, Any], requests: BinaryIO, wire: Any, enclosed: int)
         os.dup2(nothing, stream)
     threading.Thread(target=_end_with, args=(requests.fileno(),), daemon=True).start()
     sys.path[:0] = [os.getcwd()]
-    Server(settings, requests, answers, wire).run(enclosed)
+    Server(settings, requests, answers, wire).run(confined)
 
 
 class Server:
@@ -43,7 +43,7 @@ class Server:
         # The arrays of the next call lie in the same memory: no array can be recognised by its address.
         self.memory: dict[int, Any] = {}
 
-    def run(self, enclosed: int) -> None:
+    def run(self, confined: dict[str, bool]) -> None:
         """Answer each question. The questions ask for the limits of this process, for the import,
         for calls, and at the end for the kept results.
         """
@@ -53,7 +53,7 @@ class Server:
             data = memoryview(self.requests.read(arrays))
             chunks: list[bytes] = []
             if "begin" in asked:
-                answer: dict[str, Any] = {"enclosed": enclosed}
+                answer: dict[str, Any] = {"confined": confined}
             elif "import" in asked:
                 answer = self.imported(asked["import"])
             elif "calls" in asked:

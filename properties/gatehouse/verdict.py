@@ -20,7 +20,7 @@ class Verdict:
     cause      a sentence that says what is wrong first; "" for an accepted kernel
     held       the limits that the system enforced. "files": the process reads and writes only its
                folder and the libraries. "processes": it sees only its own processes, and all of
-               them end with it
+               them end with it. "syscalls": it makes no system call that harms others
     report     the outcomes of the laws, and of the gate's checks
     judged     false if the machine was too busy: the kernel got too little of a processor to be
                judged in time, and so is not accepted

@@ -132,19 +132,18 @@ def _weights(probe: Probe, shape: Shape, numbers: Array, power: float) -> Readin
     If key 1 is masked, the weight of key 2 follows.
     """
     operation, n_q, n_k = probe.operation, shape.sizes["n_q"], shape.sizes["n_k"]
-    k = shape.zeros(operation, "k")
+    k, calls = shape.zeros(operation, "k"), []
     k[..., 0, 0] = power
     firsts = np.arange(0, int(np.prod(shape.rows(operation, "v"))), n_k)
     keys = [firsts + key for key in range(3 if _has_own_score(shape) else 2)]
-    parts = []
     for start in range(0, len(numbers), n_q):
         some = numbers[start : start + n_q]
         q = shape.zeros(operation, "q")
         q[..., : len(some), 0] = some
         if _has_own_score(shape):
             q[..., 1], k[..., 1, 1] = 1.0, power
-        found = probe.weights(shape, keys, q=q, k=k)
-        parts.append(found.changed(lambda side: side.reshape(-1, n_q, len(keys))))
+        calls.append({"q": q, "k": k})
+    parts = [each.changed(lambda side: side.reshape(-1, n_q, len(keys))) for each in probe.weights(shape, keys, *calls)]
     # The rows of the last call that have no number are left out.
     return joined(parts, lambda sides: np.concatenate(sides, 1)[:, : len(numbers)])
 

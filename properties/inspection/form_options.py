@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from properties.inspection.array import Array
 from properties.inspection.form_arguments import OPTIONS, Trial
 from properties.inspection.form_trials import RefusedError, Trials, alike
 from properties.inspection.forms import Form
@@ -38,13 +39,19 @@ def find_options(trials: Trials) -> None:
     """Find the switches, the masks and the options that the function takes."""
     _find_causal_switch(trials)
     _find_mask(trials)
-    for name in trials.operation.options:
-        if name != "mask" and name in OPTIONS:
-            _find_option(trials, name, OPTIONS[name](trials.trial, trials.operation, name))
-    if "offset" in trials.form.features:
-        offsets = 1 + np.arange(trials.trial.batch)
-        if _changes(trials, "offsets", trials.form, offset=offsets):
-            trials.change(features=(*trials.form.features, "offsets"))
+    values = {
+        name: OPTIONS[name](trials.trial, trials.operation, name)
+        for name in trials.operation.options
+        if name != "mask" and name in OPTIONS
+    }
+    found = _find_together(trials, values) if trials.is_certified else set()
+    for name, value in values.items():
+        if name not in found:
+            _find_option(trials, name, value)
+    features = trials.form.features
+    is_open = "offset" in features and "offsets" not in features
+    if is_open and _changes(trials, "offsets", trials.form, offset=_offsets(trials)):
+        trials.change(features=(*features, "offsets"))
     _find_grouped_heads(trials)
 
 
@@ -52,7 +59,8 @@ def find_both(trials: Trials) -> None:
     """Find whether a call may have a mask and be causal."""
     if {"mask", "causal"} <= {*trials.form.features}:
         visible = OPTIONS["mask"](trials.trial, trials.operation, "mask")
-        both = trials.trial.with_arguments(mask=visible, causal=True)
+        fewer = {"n_q": trials.trial.size("n_k") // 2} if trials.takes_all else {}  # shows the causal corner too
+        both = trials.trial.sized(**fewer).with_arguments(mask=visible, causal=True)
         if not trials.works("mask and causal together", both):
             trials.change(conventions={"causal_with_mask": "refuse"})
 
@@ -158,13 +166,61 @@ def _fill_mask(trials: Trials) -> None:
 # -- Other options ---------------------------------------------------------------------------------
 
 
+def _find_together(trials: Trials, values: Mapping[str, Any]) -> set[str]:
+    """Return the options that the function takes, if one call with all of them gives the certified
+    results; otherwise the call shows nothing. A second call has the values that are less usual.
+    """
+    form, known = trials.form, {*trials.form.features}
+    for name, value in values.items():
+        free = _free_names(trials, form, name)
+        if free and _is_passed(trials, name, value):
+            form = replace(form, keywords={**form.keywords, name: free[0]}, features=(*form.features, name))
+    found = {*form.features} - known
+    with suppress(RefusedError):
+        if len(found) > 1 and _is_certified(trials, form, {name: values[name] for name in found}):
+            unusual = {name: _UNUSUAL[name](trials.trial) for name in found & _UNUSUAL.keys()}
+            several = {"causal": True, "offset": _offsets(trials)}
+            if several.keys() <= found and _is_certified(trials, form, {**unusual, **several}):
+                form = replace(form, features=(*form.features, "offsets"))
+            elif unusual:
+                trials.results(form, trials.trial.with_arguments(**unusual))
+            trials.adopt(form, trials.base)
+            return found
+    return set()
+
+
+def _is_certified(trials: Trials, form: Form, given: Mapping[str, Any]) -> bool:
+    """Whether the results of a call with some options are the certified ones. Raises RefusedError."""
+    trial = trials.trial.with_arguments(**given)
+    return trials.are_right(form, trial, trials.results(form, trial))
+
+
+def _offsets(trials: Trials) -> Array:
+    """An offset for each element of the batch."""
+    return np.asarray(1 + np.arange(trials.trial.batch))
+
+
+def _free_names(trials: Trials, form: Form, name: str) -> list[str]:
+    """The names under which the function may take an option, and which pass no other argument."""
+    return [
+        keyword
+        for keyword in names_of(trials.function, trials.operation, name)
+        if keyword not in form.keywords.values()
+    ]
+
+
+def _is_passed(trials: Trials, name: str, value: Any) -> bool:
+    """Whether the contract passes an option with this value only to functions that take it."""
+    operation = trials.operation
+    return name in operation.given(trials.trial.with_arguments(**{name: value}).arguments(operation))
+
+
 def _find_option(trials: Trials, name: str, value: Any) -> None:
     """Find the name under which the function takes an option."""
     operation, form = trials.operation, trials.form
-    if name not in operation.given(trials.trial.with_arguments(**{name: value}).arguments(operation)):
-        return  # the contract passes it to every function
-    known = names_of(trials.function, operation, name)
-    names = [keyword for keyword in known if keyword not in form.keywords.values()]
+    if not _is_passed(trials, name, value):
+        return
+    names = _free_names(trials, form, name)
     earlier = len(trials.refusals)
     for keyword in names:
         tried = replace(form, keywords={**form.keywords, name: keyword}, features=(*form.features, name))
@@ -175,6 +231,7 @@ def _find_option(trials: Trials, name: str, value: Any) -> None:
         if not _is_unknown(trials):  # a function that takes any name may take only one of them
             return
     if not names:
+        known = names_of(trials.function, operation, name)
         trials.refuse(name, f"{known[0]} passes another argument." if known else _NAMELESS)
 
 
@@ -201,7 +258,7 @@ def _changes(trials: Trials, name: str, form: Form, **given: Any) -> bool:
         return bool(trials.changed(name, form, trials.trial.with_arguments(**given)))
     causal = trials.trial.with_arguments(causal=True)
     with suppress(RefusedError):
-        return bool(trials.changed(name, form, causal.with_arguments(**given), trials.results(trials.form, causal)))
+        return bool(trials.changed(name, form, causal.with_arguments(**given), trials.known(trials.form, causal)))
     return False
 
 

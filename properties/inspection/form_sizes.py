@@ -5,8 +5,8 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
 
-from properties.contract.operations import BATCH
-from properties.inspection.form_arguments import OPTIONS, heads_of
+from properties.contract.operations import BATCH, Operation
+from properties.inspection.form_arguments import OPTIONS, Trial, heads_of
 from properties.inspection.form_trials import RefusedError, Trials, alike
 from properties.inspection.forms import required
 from properties.inspection.size_rules import predicate_of, rule_of, sentence_of
@@ -35,9 +35,19 @@ _MAY_BE_EMPTY = ("n_k", "n_q", "head_dim", "seq_len", "embed_dim", "batch")
 
 
 def find_places(trials: Trials) -> None:
-    """Find the memory layouts and the numbers of axes that the function takes."""
+    """Find the memory layouts and the numbers of axes that the function takes. A few calls try all
+    numbers of axes and all usual sizes; they are tried one by one where such a call fails.
+    """
     _find_layouts(trials)
-    _find_ranks(trials)
+    ranks = [trials.trial.rank, *_other_ranks(trials)]
+    with suppress(RefusedError):
+        for trial in _mixed(trials, ranks[1:]):
+            trials.results(trials.form, trial)
+        trials.takes_all = True
+    if trials.takes_all:
+        _adopt_ranks(trials, ranks)
+    else:
+        _find_ranks(trials)
 
 
 def find_sizes(trials: Trials) -> None:
@@ -51,19 +61,46 @@ def find_sizes(trials: Trials) -> None:
         for group, values in _SIZES.items()
         if trials.measured & set(group)
     }
-    known = _tried_together(trials, {names: values[0] for names, values in groups.items()})
+    firsts = {names: values[0] for names, values in groups.items()}
+    known = _working(trials, firsts) if trials.takes_all else _tried_together(trials, firsts)
     for names, values in groups.items():
         _find_rule(trials, names, values, known[names])
-    pairs = [pair for pair in _DIFFERENCES if trials.measured.issuperset(pair)]
-    _find_differences(trials, pairs)
+    if not trials.takes_all:
+        _find_differences(trials, [pair for pair in _DIFFERENCES if trials.measured.issuperset(pair)])
     _find_empty_sizes(trials)
+
+
+def _mixed(trials: Trials, ranks: Sequence[int]) -> list[Trial]:
+    """The trials that have each number of axes, each of the first sizes, and both signs of each difference."""
+    columns: dict[str, Sequence[int]] = {}
+    for group, (firsts, _) in _SIZES.items():
+        for place, name in enumerate(name for name in group if name in trials.measured):
+            sizes = [size for size in firsts if size not in {each.size(name) for each in (trials.first, trials.trial)}]
+            columns[name] = [*sizes[place:], *sizes[:place]]
+    for pair in _DIFFERENCES:
+        if trials.measured.issuperset(pair) and not columns.keys() & pair and (ends := _two_sizes(trials, pair[0])):
+            columns |= {pair[0]: ends, pair[1]: ends[::-1]}
+    mixed = []
+    for row in range(max([len(ranks), *map(len, columns.values())])):
+        trial = trials.trial.sized(**{name: sizes[row % len(sizes)] for name, sizes in columns.items() if sizes})
+        mixed.append(_with_mask(trials, replace(trial, rank=ranks[row % len(ranks)] if ranks else trial.rank)))
+    return mixed
+
+
+def _working(trials: Trials, groups: Mapping[tuple[str, ...], Sequence[int]]) -> dict[tuple[str, ...], dict[int, bool]]:
+    """The sizes of each group, all of which work."""
+    usual = (trials.first, trials.trial)
+    return {
+        names: dict.fromkeys((*(trial.size(names[0]) for trial in usual), *sizes), True)
+        for names, sizes in groups.items()
+    }
 
 
 def _tried_together(
     trials: Trials, groups: Mapping[tuple[str, ...], Sequence[int]]
 ) -> dict[tuple[str, ...], dict[int, bool]]:
     """The sizes of each group that work, from calls with one size of each group."""
-    working = {names: {trial.size(names[0]): True for trial in (trials.first, trials.trial)} for names in groups}
+    working = _working(trials, dict.fromkeys(groups, ()))
     rounds = zip_longest(
         *([(names, size) for size in sizes if size not in working[names]] for names, sizes in groups.items())
     )
@@ -77,23 +114,38 @@ def _tried_together(
     return working
 
 
+def _other_ranks(trials: Trials) -> list[int]:
+    """The numbers of axes that are not those of the usual call; none for an operation without a batch."""
+    operation = trials.operation
+    if not _has_batch(operation):
+        return []
+    return [rank for rank in range(heads_of(operation), _MOST_AXES + 1) if rank != trials.trial.rank]
+
+
+def _has_batch(operation: Operation) -> bool:
+    return any(BATCH in operation.axes.get(name, ()) for name in operation.arrays)
+
+
+def _with_mask(trials: Trials, trial: Trial) -> Trial:
+    """The trial with a mask, if the function takes masks."""
+    operation, form = trials.operation, trials.form
+    takes_mask = "mask" in form.features or ("mask" in required(operation) and "no masks" not in form.words)
+    return trial.with_arguments(mask=OPTIONS["mask"](trial, operation, "mask")) if takes_mask else trial
+
+
 def _find_ranks(trials: Trials) -> None:
     """Find the numbers of axes that work."""
-    operation, known = trials.operation, trials.trial.rank
-    if not any(BATCH in operation.axes.get(name, ()) for name in operation.arrays):
-        trials.change(batch_ranks=(0, 1, 2))
-        return
-    others = [rank for rank in range(heads_of(operation), _MOST_AXES + 1) if rank != known]
-    takes_mask = "mask" in trials.form.features or (
-        "mask" in required(operation) and "no masks" not in trials.form.words
-    )
-    trial = trials.trial
-    if takes_mask:
-        trial = trial.with_arguments(mask=OPTIONS["mask"](trial, operation, "mask"))
-    working = [rank for rank in others if trials.works(f"{rank + 2} axes", replace(trial, rank=rank))]
-    ranks = sorted([known, *working])
+    trial = _with_mask(trials, trials.trial)
+    working = [rank for rank in _other_ranks(trials) if trials.works(f"{rank + 2} axes", replace(trial, rank=rank))]
+    _adopt_ranks(trials, [trial.rank, *working])
+
+
+def _adopt_ranks(trials: Trials, ranks: Sequence[int]) -> None:
+    """Go on with the numbers of axes that work. The calls that follow are cheaper with the fewest."""
+    ranks = sorted(ranks) if _has_batch(trials.operation) else (0, 1, 2)
     trials.change(batch_ranks=tuple(ranks))
-    trials.trial = replace(trials.trial, rank=ranks[0])  # the calls that follow are cheaper
+    if _has_batch(trials.operation):
+        trials.trial = replace(trials.trial, rank=ranks[0])
 
 
 def _find_layouts(trials: Trials) -> None:

@@ -14,18 +14,25 @@ from typing import Any
 
 import numpy as np
 
+from oracles.formats import PRESETS
 from properties.contract.caller import Caller
 from properties.contract.conversion import UngivenError
-from properties.contract.implementation import USUAL_REFUSALS
+from properties.contract.implementation import USUAL_REFUSALS, Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError
 from properties.contract.wording import said
 from properties.inspection.array import Array
 from properties.inspection.form_arguments import Trial
-from properties.inspection.forms import Form, Refusal, reasons, results_of
+from properties.inspection.forms import Form, Made, Refusal, reasons, results_of
 from properties.inspection.probe import SpentError
 
 __all__ = ["NoFormError", "RefusedError", "Trials", "alike"]
+
+
+_MOST_NUMBERS = 2**14
+"""In an array of a call that is kept. Certified values of longer arrays take more time than another
+call.
+"""
 
 
 class NoFormError(ValueError):
@@ -44,6 +51,8 @@ class Trials:
     first          the arguments of the first call that worked
     base           the results of the usual call
     is_unchecked   whether the function took arrays of a type that it does not return
+    is_certified   whether the results of the usual call are the certified ones
+    takes_all      whether the function took all numbers of axes and all usual sizes
     refusals       what failed
     assumed        what was not tried
 
@@ -62,10 +71,12 @@ class Trials:
         self.calls, self.has_returned, self._observe = 0, False, observe
         self.first = self.trial = Trial()
         self.base: list[Array] = []
-        self.is_unchecked = False
+        self.is_unchecked = self.is_certified = self.takes_all = False
         self.refusals: list[Refusal] = []
         self.assumed: list[str] = []
+        self._made: list[tuple[Form, Made]] = []
         self._returned: Any = None
+        self._seconds = 0.0
         self._form: Form | None = None
 
     # -- What is known -----------------------------------------------------------------------------
@@ -79,7 +90,8 @@ class Trials:
                     [f"No call of {self.operation.name} worked.", *(f"{each}." for each in reasons(self.refusals))]
                 )
             )
-        return replace(self._form, refusals=tuple(self.refusals), assumed=tuple(self.assumed), calls=self.calls)
+        form = replace(self._form, refusals=tuple(self.refusals), assumed=tuple(self.assumed), calls=self.calls)
+        return replace(form, made=tuple(made for other, made in self._made if form.passes(other, made.arguments)))
 
     def change(self, **fields: Any) -> None:
         """Change fields of the form."""
@@ -137,6 +149,37 @@ class Trials:
             return []
         return results
 
+    def are_right(self, form: Form, trial: Trial, results: list[Array]) -> bool:
+        """Return whether the results of a call are within the widest error limits of their formats, under
+        the usual conventions. Log-sum-exps are not compared.
+        """
+        arguments, operation = trial.arguments(self.operation), self.operation
+        if max(map(np.size, arguments)) > _MOST_NUMBERS:
+            return False
+        implementation = form.implementation("trial", self.function)
+        formats = implementation.resolved_arithmetic.inputs, implementation.resolved_arithmetic.output
+        widest = [preset for preset in PRESETS if (preset.inputs, preset.output) == formats][-1]
+        try:
+            expected = Caller(replace(implementation, arithmetic=widest), operation.name).expected(operation, arguments)
+        except ValueError:
+            return False
+        missing = implementation.support.untold(operation)
+        told = [pair for pair in zip(operation.returned(arguments), expected, strict=False) if pair[0] not in missing]
+        return all(
+            operation.is_log_sum_exp(name) or not (enclosure.excess(value) > 1).any()
+            for (name, enclosure), value in zip(told, results, strict=True)
+        )
+
+    def known(self, form: Form, trial: Trial) -> list[Array]:
+        """Return the results of a call, which is made only if it was not made before. Raises as
+        `results`.
+        """
+        arguments = trial.arguments(self.operation)
+        for other, made in self._made:
+            if form.passes(other, arguments) and all(map(np.array_equal, made.arguments, arguments)):
+                return list(self._told(form.implementation("trial", self.function), made).values())
+        return self.results(form, trial)
+
     def results(self, form: Form, trial: Trial, layout: str = "contiguous") -> list[Array]:
         """Return the results of one call. Raises RefusedError if the call fails, and SpentError if
         no call is left.
@@ -171,7 +214,9 @@ class Trials:
 
     def _recorded(self, *arguments: Any, **options: Any) -> Any:
         self.calls += 1
+        started = time.perf_counter()
         self._returned = self.function(*arguments, **options)
+        self._seconds = time.perf_counter() - started
         self.has_returned = True
         return self._returned
 
@@ -190,14 +235,21 @@ class Trials:
             raise RefusedError(reason) from broken
         except UngivenError as ungiven:
             raise RefusedError(str(ungiven)) from ungiven
-        missing = caller.implementation.support.untold(self.operation)
-        named = zip(self.operation.returned(arguments), values, strict=False)
-        results = {name: value for name, value in named if name not in missing}
+        made = Made(arguments, values, caller.arithmetic.inputs.name, self._seconds)
+        results = self._told(caller.implementation, made)
         for name, value in results.items():
             is_empty_sum = np.isneginf(value) if self.operation.is_log_sum_exp(name) else False
             if value.dtype == float and not (np.isfinite(value) | is_empty_sum).all():
                 raise RefusedError(f"{name} has numbers that are not finite.")
+        if layout == "contiguous" and max(map(np.size, arguments)) <= _MOST_NUMBERS:
+            self._made.append((form, made))
         return list(results.values())
+
+    def _told(self, implementation: Implementation, made: Made) -> dict[str, Array]:
+        """The results of a call that a function tells, by name."""
+        missing = implementation.support.untold(self.operation)
+        named = zip(self.operation.returned(made.arguments), made.results, strict=False)
+        return {name: value for name, value in named if name not in missing}
 
 
 def alike(first: Array, second: Array) -> bool:

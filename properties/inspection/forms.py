@@ -12,10 +12,21 @@ from typing import Any
 import oracles
 from properties.contract.implementation import USUAL_REFUSALS, Implementation
 from properties.contract.operations import BATCH, OPERATIONS, Operation
+from properties.inspection.array import Array
 from properties.inspection.array_libraries import LIBRARIES
 from properties.inspection.size_rules import predicate_of
 
-__all__ = ["HEADS_FIRST", "ROWS_FIRST", "Form", "Refusal", "has_movable_rows", "reasons", "required", "results_of"]
+__all__ = [
+    "HEADS_FIRST",
+    "ROWS_FIRST",
+    "Form",
+    "Made",
+    "Refusal",
+    "has_movable_rows",
+    "reasons",
+    "required",
+    "results_of",
+]
 
 HEADS_FIRST, ROWS_FIRST = "b h s d", "b s h d"
 """The orders of axes: batch, heads, sequence, width, as the contract has them; or heads after the
@@ -29,6 +40,9 @@ _MASK_SHAPES = {
     "scores": "scores.shape",
 }
 """Code for the shape of a full mask, by the array that shows the shape."""
+
+_MASK_WORDS = ("full masks", "padding masks", "additive masks")
+"""The words of `supports` that say what a mask is."""
 
 _ADJUSTED = {
     "window": """\
@@ -67,6 +81,16 @@ class Refusal:
 
 
 @dataclass(frozen=True)
+class Made:
+    """A trial call that worked: its arguments, its results, the number type of its arrays, and its time."""
+
+    arguments: tuple[Any, ...]
+    results: tuple[Array, ...]
+    number_type: str
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Form:
     """How a function can be called as an operation.
 
@@ -90,6 +114,7 @@ class Form:
     refusals      what failed, and why
     assumed       sentences on what is declared beyond what was tried
     calls         the number of calls that were made
+    made          those of these calls that worked with small arrays, and are calls of this form
     """
 
     operation: str
@@ -112,6 +137,7 @@ class Form:
     refusals: tuple[Refusal, ...] = ()
     assumed: tuple[str, ...] = ()
     calls: int = 0
+    made: tuple[Made, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def dtype(self) -> str:
@@ -127,6 +153,16 @@ class Form:
     def predicates(self) -> dict[str, Callable[[int], bool]]:
         """The predicate of each restricted size."""
         return {name: predicate_of(rule) for name, rule in self.sizes.items()}
+
+    def passes(self, other: "Form", arguments: tuple[Any, ...]) -> bool:
+        """Whether a call of another form is a call of this form, with the same arguments."""
+        names = ("arrays", "axes", "positional", "switches", "results", "fills_mask")
+        has_mask = self._operation.named(arguments).get("mask") is not None
+        return (
+            all(getattr(self, name) == getattr(other, name) for name in names)
+            and other.keywords.items() <= self.keywords.items()
+            and not (has_mask and ({*self.words} ^ {*other.words}) & {*_MASK_WORDS})
+        )
 
     @property
     def is_direct(self) -> bool:

@@ -13,13 +13,11 @@ each has a v with another sum. In the last call q and k are not 0, so the scores
 Rows of k, q and g are one-hot times whole numbers, which all formats store.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
 from properties.inspection.array import Array
 from properties.inspection.entries import Entries
-from properties.inspection.probe import Probe, Reading, joined
+from properties.inspection.probe import Probe, joined
 from properties.inspection.shapes import Shape
 
 __all__ = ["gradients", "one_hot_rows", "whole_numbers"]
@@ -42,30 +40,43 @@ def gradients(probe: Probe, shape: Shape) -> tuple[Entries, ...]:
     centred = np.zeros_like(counts)
     centred[: 2 * pairs : 2], centred[1 : 2 * pairs : 2] = counts[:pairs], -counts[:pairs]
 
-    def read(result: str, values: Array, part: Array, **arrays: Array) -> Reading:
+    def arrays(values: Array, part: Array, **given: Array) -> dict[str, Array]:
         v, g = zeros["v"].copy(), zeros["grad_out"].copy()
         v[..., part], g[..., part] = values, 1.0
-        return probe.results(shape, v=v, grad_out=g, **arrays)[result]
+        return {**zeros, "v": v, "grad_out": g, **given}
 
-    def by_channel(result: str, **arrays: Array) -> Reading:
-        readings = [read(result, centred, part, **arrays) for part in parts]
-        repeated: Callable[[Array], Array] = lambda x: np.repeat(x, list(map(len, parts)), 0)  # noqa: E731
-        return joined(readings, np.stack).changed(repeated)
+    def repeated(side: Array) -> Array:
+        return np.repeat(side, list(map(len, parts)), 0)
 
     lead = shape.lead
     heads, groups = (("head",), ("key head",)) if "num_heads" in shape.sizes else ((), ())
     of_q, of_k = (*lead, *heads, "query", "channel"), (*lead, *groups, "key", "channel")
     every = np.arange(channels)
     of_options = {"bias": (*lead, "head", "query", "key"), "sink": ("head",)}
+    of_channels = [arrays(centred, part, **given) for given in ({"k": k}, {"q": q}) for part in parts]
+    *channels_of_q_and_k, of_v, of_k_alone, of_q_alone, of_both = probe.together(
+        shape,
+        [
+            *of_channels,
+            {**zeros, "q": q, "k": k, "grad_out": grad_out},
+            *(arrays(counts, every, **given) for given in ({"k": k}, {"q": q}, {"q": q, "k": k})),
+        ],
+    )
+    dq = joined([each["dq"] for each in channels_of_q_and_k[: len(parts)]], np.stack).changed(repeated)
+    dk = joined([each["dk"] for each in channels_of_q_and_k[len(parts) :]], np.stack).changed(repeated)
     return (
-        Entries("dq", (_CHANNEL, *of_q), by_channel("dq", k=k)),
-        Entries("dk", (_CHANNEL, *of_k), by_channel("dk", q=q)),
-        Entries("dv", of_k, probe.results(shape, q=q, k=k, grad_out=grad_out)["dv"]),
-        Entries("dq", of_q, read("dq", counts, every, k=k)),
-        Entries("dk", of_k, read("dk", counts, every, q=q)),
-        Entries("dq", of_q, read("dq", counts, every, q=q, k=k)),
+        Entries("dq", (_CHANNEL, *of_q), dq),
+        Entries("dk", (_CHANNEL, *of_k), dk),
+        Entries("dv", of_k, of_v["dv"]),
+        Entries("dq", of_q, of_k_alone["dq"]),
+        Entries("dk", of_k, of_q_alone["dk"]),
+        Entries("dq", of_q, of_both["dq"]),
         *(
-            Entries(f"d{name}", axes[-shape.arguments[name].ndim :], read(f"d{name}", counts, every))
+            Entries(
+                f"d{name}",
+                axes[-shape.arguments[name].ndim :],
+                probe.results(shape, **arrays(counts, every))[f"d{name}"],
+            )
             for name, axes in of_options.items()
             if name in shape.arguments
         ),

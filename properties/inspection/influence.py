@@ -58,15 +58,16 @@ def influence(probe: Probe, shape: Shape) -> tuple[Influence, ...]:
     arrays = {name: random.integers(-_VALUES, _VALUES + 1, zero.shape) / _VALUES for name, zero in zeros.items()}
     first = probe.results(shape, **arrays)
     found = list(_compared(probe, shape, "", first, probe.results(shape, **arrays)))
+    changes: dict[str, dict[str, Array]] = {}
     for name, array in arrays.items():
         axes = _names(shape, operation.axes[name])
         for index in dict.fromkeys((tuple(size - 1 for size in array.shape), tuple(size // 2 for size in array.shape))):
             changed = array.copy()
             changed[index] += 2.0
             place = ", ".join(spanned([at], axis) for axis, at in zip(axes, index, strict=True))
-            found += _compared(
-                probe, shape, f"{place} of {name}", first, probe.results(shape, **{**arrays, name: changed})
-            )
+            changes[f"{place} of {name}"] = {**arrays, name: changed}
+    for change, after in zip(changes, probe.together(shape, [*changes.values()]), strict=True):
+        found += _compared(probe, shape, change, first, after)
     return (*found, *_compared(probe, shape, "", first, probe.results(shape, **arrays)))
 
 
@@ -79,8 +80,8 @@ def _compared(
     probe: Probe, shape: Shape, change: str, before: dict[str, Reading], after: dict[str, Reading]
 ) -> Iterator[Influence]:
     """What differs between two calls, for each of their results."""
-    for name, old in before.items():
-        new = after[name]
+    for name, new in after.items():
+        old = before[name]
         changes, due = (~((x == y) | (np.isnan(x) & np.isnan(y))) for x, y in zip(old[:2], new[:2], strict=True))
         yield Influence(change, name, _names(shape, probe.operation.axes[name]), changes, due, old.wrong | new.wrong)
 

@@ -38,7 +38,15 @@ from properties.inspection.shapes import Shape, shape_of
 from properties.inspection.term_sentences import sentences_of_terms
 from properties.inspection.terms import terms
 
-__all__ = ["AROUND", "calls_of_equal_scores", "measured", "needs_many_calls", "sentences_around", "sentences_at"]
+__all__ = [
+    "AROUND",
+    "calls_of_equal_scores",
+    "measured",
+    "needs_many_calls",
+    "reads_bits",
+    "sentences_around",
+    "sentences_at",
+]
 
 _MOST_CALLS = 60
 _MOST_SECONDS = 5.0  # for slow implementations: everyday sizes take less than one
@@ -138,7 +146,7 @@ AROUND: Mapping[str, _Measurements] = {
     **dict.fromkeys(("scaled_dot_product_attention_vjp", "attention_vjp"), _OF_GRADIENTS),
     **dict.fromkeys(("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp"), _OF_ROTATIONS),
     "hard_masked_softmax": _OF_SOFTMAX,
-    "decode": ((_caches, {}),),
+    **dict.fromkeys(("decode", "batched_decode"), ((_caches, {}),)),
 }
 """The measurements of each operation, in order."""
 
@@ -205,18 +213,38 @@ def needs_many_calls(instrument: Instrument) -> bool:
     return instrument in _OF_MANY_CALLS
 
 
-def sentences_at(probe: Probe, shape: Shape) -> tuple[str, ...]:
+def reads_bits(instrument: Instrument) -> bool:
+    """Return whether an instrument is one of those that read single bits: what a change of one entry
+    changes, and how accurate exponentials and sums are, those over equal scores among them.
+    """
+    return instrument in (_influence, _micrometer)
+
+
+def sentences_at(probe: Probe, shape: Shape, *, is_brief: bool = False) -> tuple[str, ...]:
     """Return the sentences of the first instrument that has something to say at one shape, of those
     that measure the operation at the shape of the given call by few calls. An instrument that reads
-    the same with the options of the shape and without them is left out.
+    the same with the options of the shape and without them is left out. If it `is_brief`, an
+    instrument is left out too if another one shows as much.
     """
     given = shape.arguments.keys()
+    measuring = [instrument for instrument, sizes in AROUND.get(probe.operation.name, ()) if not sizes]
     own = (
         instrument
-        for instrument, sizes in AROUND.get(probe.operation.name, ())
-        if not sizes and not needs_many_calls(instrument) and (not given or given & _OPTIONS.get(instrument, given))
+        for instrument in measuring
+        if not needs_many_calls(instrument)
+        and (not given or given & _OPTIONS.get(instrument, given))
+        and not (is_brief and _is_covered(instrument, shape, measuring))
     )
     return next((said for instrument in own if (said := _said(probe, instrument, shape))), ())
+
+
+def _is_covered(instrument: Instrument, shape: Shape, measuring: Sequence[Instrument]) -> bool:
+    """Whether another instrument shows as much at a shape. `_terms` measures the weights of all keys too,
+    and with a scale of 0 all scores are equal, as `_reads` has them.
+    """
+    if instrument is _reads:
+        return _terms in measuring and shape.arguments.keys() in ({"bias"}, {"sink"})
+    return instrument is _curve and shape.arguments.get("scale") == 0
 
 
 def _said(probe: Probe, instrument: Instrument, shape: Shape) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ of such intervals, give many intervals, and their intersection is narrower than 
 The error limit of each result says whether it is wrong.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -24,7 +24,7 @@ import numpy as np
 from oracles.formats import Arithmetic, Format
 from properties.contract.support import OutsideError
 from properties.inspection.array import Array
-from properties.inspection.probe import Probe, Reading
+from properties.inspection.probe import Probe, Reading, joined
 from properties.inspection.shapes import Shape
 
 __all__ = [
@@ -98,8 +98,7 @@ def micrometer(probe: Probe, shape: Shape) -> Micrometer:
     if pair.sizes["n_k"] < 2 or not _unit(probe, pair):
         raise OutsideError("The implementation takes only one key, or a scale of 0.")
     exponentials, wrong = {}, {}
-    for difference in _DIFFERENCES:
-        exact, interval, is_wrong = _exponential(probe, pair, difference)
+    for exact, interval, is_wrong in _exponentials(probe, pair):
         exponentials[exact], wrong[exact] = interval, is_wrong
     return Micrometer(exponentials, wrong, sums_of_equal_scores(probe, shape), _stopping_products(probe, plain))
 
@@ -112,7 +111,7 @@ def sums_of_equal_scores(probe: Probe, shape: Shape) -> tuple[Sum, ...]:
     if not _unit(probe, plain):
         raise OutsideError("The implementation has a scale of 0.")
     lengths = [plain.changed(probe.operation, n_k=length) for length in _LENGTHS]
-    return tuple(_sum(probe, each, level) for each, level in product(filter(probe.takes, lengths), _LEVELS))
+    return tuple(each for length in filter(probe.takes, lengths) for each in _sums(probe, length))
 
 
 def _first(probe: Probe, shape: Shape, *changes: Mapping[str, int]) -> Shape:
@@ -131,25 +130,31 @@ def _unit(probe: Probe, shape: Shape) -> float:
     return float(scale * 2.0 ** -round(np.log2(abs(scale)))) if scale else 0.0
 
 
-def _results(probe: Probe, shape: Shape, steps: Array, columns: Array) -> Reading:
-    """The sums of the weights of keys with some scores times some columns of v, `[row, column]`. Scores
-    are given in steps of `_unit`. Of a softmax, each column is 1 in one key and 0 in the others.
+def _results(probe: Probe, shape: Shape, calls: Sequence[tuple[Array, Array]]) -> list[Reading]:
+    """The sums of the weights of keys with some scores times some columns of v, `[row, column]`, for each
+    call. Scores are given in steps of `_unit`. Of a softmax, each column is 1 in one key and 0 in the
+    others.
     """
-    n_k, number = columns.shape
+    n_k, number = calls[0][1].shape
     if "scores" in probe.operation.parameters:
-        scores = np.broadcast_to(steps, shape.zeros(probe.operation, "scores").shape)
-        found = probe.results(shape, scores=scores)["weights"]
-        return found.changed(lambda side: side.reshape(-1, n_k)[:, columns.argmax(0)])
-    scale, width = probe.scale(shape), shape.sizes["value_dim"]
-    q, k = (shape.zeros(probe.operation, name) for name in "qk")
-    q[..., 0], k[..., 0] = 1.0, steps * 2.0 ** -round(np.log2(abs(scale)))
-    readings = []
-    for start in range(0, number, width):
-        v = shape.zeros(probe.operation, "v")
+        full = shape.zeros(probe.operation, "scores").shape
+        found = probe.together(shape, [{"scores": np.broadcast_to(steps, full)} for steps, _ in calls])
+        return [
+            Reading(*(side.reshape(-1, n_k)[:, columns.argmax(0)] for side in results["weights"]))
+            for results, (_, columns) in zip(found, calls, strict=True)
+        ]
+    scale, width, parts = probe.scale(shape), shape.sizes["value_dim"], []
+    starts = range(0, number, width)
+    for (steps, columns), start in product(calls, starts):
+        q, k, v = (shape.zeros(probe.operation, name) for name in "qkv")
+        q[..., 0], k[..., 0] = 1.0, steps * 2.0 ** -round(np.log2(abs(scale)))
         v[..., : min(width, number - start)] = columns[:, start : start + width]
-        found = probe.results(shape, q=q, k=k, v=v)["out"]
-        readings.append(found.changed(lambda side: side.reshape(-1, width)))
-    return Reading(*(np.concatenate(sides, 1)[:, :number] for sides in zip(*readings, strict=True)))
+        parts.append({"q": q, "k": k, "v": v})
+    outs = [each["out"].changed(lambda side: side.reshape(-1, width)) for each in probe.together(shape, parts)]
+    return [
+        joined(outs[first : first + len(starts)], lambda sides: np.concatenate(sides, 1)[:, :number])
+        for first in range(0, len(outs), len(starts))
+    ]
 
 
 def _ends(stored: Array, target: Format) -> tuple[Array, Array]:
@@ -162,23 +167,24 @@ def _ends(stored: Array, target: Format) -> tuple[Array, Array]:
     return stored - half, stored + half
 
 
-def _exponential(probe: Probe, shape: Shape, difference: float) -> tuple[float, tuple[float, float], bool]:
-    """An exact difference of scores near another one, the interval of its exponential's relative
-    error, and whether a result is wrong.
+def _exponentials(probe: Probe, shape: Shape) -> Iterator[tuple[float, tuple[float, float], bool]]:
+    """For each of some differences of scores a near one that is exact, the interval of its exponential's
+    relative error, and whether a result is wrong.
     """
     n_k, target, unit = shape.sizes["n_k"], probe.caller.arithmetic.output, _unit(probe, shape)
-    exact = difference * abs(unit)
-    steps = np.where(np.arange(n_k) == 1, -difference * np.sign(unit), 0.0)
-    is_softmax, due = "scores" in probe.operation.parameters, np.exp(-exact)
-    values = np.eye(2) if is_softmax else _columns(due, n_k - 1, target, _COLUMNS)
-    columns = np.where(np.arange(n_k)[:, None] == 1, values[0], values[1])
-    found = _results(probe, shape, steps, columns)
-    if is_softmax:
-        low, high = _ends(found.measured, target)
-        interval = float((low[:, 0] / high[:, 1]).min()) / due - 1, float((high[:, 0] / low[:, 1]).max()) / due - 1
-    else:
-        interval = _solved(probe.caller.arithmetic, values, found.measured, n_k - 1, due)
-    return exact, interval, bool(found.wrong.any())
+    is_softmax, is_one = "scores" in probe.operation.parameters, np.arange(n_k) == 1
+    dues = np.exp([-difference * abs(unit) for difference in _DIFFERENCES])
+    values = [np.eye(2) if is_softmax else _columns(due, n_k - 1, target, _COLUMNS) for due in dues]
+    steps = [np.where(is_one, -difference * np.sign(unit), 0.0) for difference in _DIFFERENCES]
+    columns = [np.where(is_one[:, None], one, other) for one, other in values]
+    found = _results(probe, shape, list(zip(steps, columns, strict=True)))
+    for difference, due, chosen, each in zip(_DIFFERENCES, dues, values, found, strict=True):
+        if is_softmax:
+            low, high = _ends(each.measured, target)
+            interval = float((low[:, 0] / high[:, 1]).min()) / due - 1, float((high[:, 0] / low[:, 1]).max()) / due - 1
+        else:
+            interval = _solved(probe.caller.arithmetic, chosen, each.measured, n_k - 1, due)
+        yield difference * abs(unit), interval, bool(each.wrong.any())
 
 
 def _solved(arithmetic: Arithmetic, values: Array, stored: Array, others: int, due: float) -> tuple[float, float]:
@@ -223,14 +229,19 @@ def _columns(due: float, others: int, target: Format, number: int) -> Array:
     return np.concatenate([[[1.0], [0.0]], candidates[:, nearest[1:]]], 1)
 
 
-def _sum(probe: Probe, shape: Shape, level: float) -> Sum:
-    """The sums of (2) and (3) for equal scores."""
-    length, target = shape.sizes["n_k"], probe.caller.arithmetic.output
-    has_values = "v" in probe.operation.parameters
+def _sums(probe: Probe, shape: Shape) -> Iterator[Sum]:
+    """The sums of (2) and (3) for equal scores at each level."""
+    length, has_values = shape.sizes["n_k"], "v" in probe.operation.parameters
     keys = np.arange(length)
     columns = np.stack([keys == 0, keys == length - 1, np.ones(length)][: 2 + has_values], 1).astype(float)
-    found = _results(probe, shape, np.full(length, level), columns)
-    low, high = _ends(found.measured, target)
+    found = _results(probe, shape, [(np.full(length, level), columns) for level in _LEVELS])
+    for level, each in zip(_LEVELS, found, strict=True):
+        yield _sum(probe, each, length, level * abs(_unit(probe, shape)))
+
+
+def _sum(probe: Probe, found: Reading, length: int, level: float) -> Sum:
+    """The sums of (2) and (3) from the results of equal scores."""
+    low, high = _ends(found.measured, probe.caller.arithmetic.output)
     whole = bool(((low[:, 0] <= high[:, 1]) & (low[:, 1] <= high[:, 0]))[found.expected[:, 1] != 0].all())
     slack = length * probe.caller.arithmetic.accumulate  # the roundings of the sum itself
 
@@ -239,8 +250,8 @@ def _sum(probe: Probe, shape: Shape, level: float) -> Sum:
 
     with np.errstate(all="ignore"):
         row = hull(1 / high[:, 0], 1 / low[:, 0])
-        values = hull(low[:, 2] / high[:, 0], high[:, 2] / low[:, 0]) if has_values else None
-    return Sum(length, level * abs(_unit(probe, shape)), row, values, bool(found.wrong.any()), whole)
+        values = hull(low[:, 2] / high[:, 0], high[:, 2] / low[:, 0]) if low.shape[1] > 2 else None
+    return Sum(length, level, row, values, bool(found.wrong.any()), whole)
 
 
 def _stopping_products(probe: Probe, shape: Shape) -> tuple[str, ...]:
@@ -253,26 +264,25 @@ def _stopping_products(probe: Probe, shape: Shape) -> tuple[str, ...]:
     if three.sizes["n_k"] < 3:
         return ()
 
-    def quotients(first: float) -> tuple[Array, bool]:
-        """The weights of the second and third key divided by the first key's, and whether a result is
-        wrong.
-        """
-        q, k = (three.zeros(probe.operation, name) for name in "qk")
-        q[...], k[..., :3, 0], k[..., 1, 1:], k[..., 2, 1] = np.sign(probe.scale(three)), first, 1.0, 2.0
+    def weights(*firsts: float) -> list[Reading]:
+        """The weights of the three keys, for some products of the first channel."""
+        calls = []
+        for first in firsts:
+            q, k = (three.zeros(probe.operation, name) for name in "qk")
+            q[...], k[..., :3, 0], k[..., 1, 1:], k[..., 2, 1] = np.sign(probe.scale(three)), first, 1.0, 2.0
+            calls.append({"q": q, "k": k})
         rows = np.arange(int(np.prod(three.rows(probe.operation, "v")))).reshape(-1, three.sizes["n_k"])
-        found = probe.weights(three, list(rows.T[:3]), q=q, k=k)
-        seen = (found.expected > 0).all(1)
-        with np.errstate(all="ignore"):
-            return found.measured[seen, 1:] / found.measured[seen, :1], bool(found.wrong.any())
+        return probe.weights(three, list(rows.T[:3]), *calls)
 
-    due = np.exp(2 * abs(probe.scale(three)))
-    stopping = []
-    for name, stop in _STOPS.items():
-        measured, wrong = quotients(stop)
-        is_stopped = wrong and measured.size and (np.abs(measured / [1.0, due] - 1) < _NEAR).all()
-        if is_stopped and not quotients(1.0)[1]:
-            stopping.append(name)
-    return tuple(stopping)
+    def stops(found: Reading) -> bool:
+        """Whether the second key weighs as much as the first, and the third as it should."""
+        seen, due = (found.expected > 0).all(1), np.exp(2 * abs(probe.scale(three)))
+        with np.errstate(all="ignore"):
+            quotients = found.measured[seen, 1:] / found.measured[seen, :1]
+        return bool(found.wrong.any() and quotients.size and (np.abs(quotients / [1.0, due] - 1) < _NEAR).all())
+
+    stopping = [name for name, found in zip(_STOPS, weights(*_STOPS.values()), strict=True) if stops(found)]
+    return () if stopping and weights(1.0)[0].wrong.any() else tuple(stopping)
 
 
 def sentences_of_micrometer(found: Micrometer) -> tuple[str, ...]:

@@ -1,19 +1,28 @@
-"""Calls of one operation, each judged by the oracle, up to a number of calls and a time."""
+"""Calls of one operation, each judged by the oracle, up to a number of calls and a time.
+
+`Probe.together` makes one call of several, with a further axis of the batch.
+"""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from math import inf
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from properties.contract.caller import Caller
-from properties.contract.operations import OPERATIONS
-from properties.contract.results import Call
+from properties.contract.conversion import UngivenError
+from properties.contract.operations import BATCH, OPERATIONS
+from properties.contract.results import BrokenError, Call
+from properties.contract.support import OutsideError
 from properties.inspection.array import Array
 from properties.inspection.shapes import Shape
 
 __all__ = ["Probe", "Reading", "SpentError", "joined"]
+
+_MOST_NUMBERS = 2**22  # in an array of a stacked call
 
 _Record = TypeVar("_Record")
 
@@ -45,11 +54,11 @@ class Probe:
     `worst` is the largest error so far divided by its error limit, and `wrong` the first call with
     a result outside its limit. `tells` says whether some limit could have shown a mistake. `records`
     are the records that instruments made, each with the shape of its calls. `made` are the calls
-    that were compared with the oracle.
+    that were compared with the oracle. If it `stacks` calls, `together` makes one call of several.
     """
 
-    def __init__(self, caller: Caller, calls: int, until: float = inf) -> None:
-        self.caller, self.calls, self.until = caller, calls, until
+    def __init__(self, caller: Caller, calls: int, until: float = inf, *, stacks: bool = False) -> None:
+        self.caller, self.calls, self.until, self._stacks = caller, calls, until, stacks
         self.operation = OPERATIONS[caller.operation]
         self.worst, self.wrong, self.tells = 0.0, tuple[Call, ...](), False
         self.records: list[tuple[Shape, Any]] = []
@@ -98,6 +107,55 @@ class Probe:
             self.wrong = (self.caller.calls[-1],)
         return {one.name: Reading(one.value, one.budget.mid, one.excess > 1) for one in results}
 
+    def together(self, shape: Shape, calls: Sequence[Mapping[str, Array]]) -> list[dict[str, Reading]]:
+        """The results of several calls of one shape, each with its arrays. Raises as `results`.
+
+        If the probe stacks calls, one call is made first, in which each of them is an element of a
+        further axis of the batch. Results that are right are returned, without those that sum over
+        the batch. Otherwise the calls are made one by one, so that no reading mixes them.
+        """
+        if self._stacks and len(calls) > 1 and (arguments := self._stacked(shape, calls)):
+            with suppress(BrokenError, OutsideError, UngivenError):
+                found = self._split(self.values(arguments), arguments, shape.batch, len(calls))
+                if not any(reading.wrong.any() for results in found for reading in results.values()):
+                    return found
+        return [self.results(shape, **arrays) for arrays in calls]
+
+    def _stacked(self, shape: Shape, calls: Sequence[Mapping[str, Array]]) -> tuple[Any, ...]:
+        """The arguments of one call that stands for several, with a further axis before the batch, or
+        with a longer first axis of the batch; () if the implementation takes neither.
+        """
+        operation, number, known = self.operation, len(calls), len(shape.batch)
+        arrays = {name: np.stack([each[name] for each in calls]) for name in calls[0]}
+        single = {name: array[0] for name, array in arrays.items() if BATCH not in operation.axes[name]}
+        if any((arrays[name] != array).any() for name, array in single.items()):
+            return ()
+        if max(array.size for array in arrays.values()) > _MOST_NUMBERS:
+            return ()
+        longer = [(number * shape.batch[0], *shape.batch[1:])] if known else []
+        for batch in ((number, *shape.batch), *longer):
+            whole = {
+                name: array.reshape(*batch, *array.shape[1 + known :])
+                for name, array in arrays.items()
+                if name not in single
+            }
+            arguments = shape.changed(operation, batch).call(operation, **whole, **single)
+            if self.caller.takes(*arguments):
+                return arguments
+        return ()
+
+    def _split(
+        self, results: Mapping[str, Reading], arguments: tuple[Any, ...], batch: tuple[int, ...], number: int
+    ) -> list[dict[str, Reading]]:
+        """The results of each of the calls for which one call stands."""
+        axes = len(self.operation.lead(arguments))
+        parts = {
+            name: reading.changed(lambda side: side.reshape(number, *batch, *side.shape[axes:]))
+            for name, reading in results.items()
+            if BATCH in self.operation.axes[name] and name[1:] not in self.operation.options
+        }
+        return [{name: part.changed(itemgetter(place)) for name, part in parts.items()} for place in range(number)]
+
     def returned(self, shape: Shape, **arrays: Any) -> dict[str, Array]:
         """What one call returns by name, of a call that the oracle may refuse. Raises as `results`."""
         return {one.name: one.value for one in self._results(shape.call(self.operation, **arrays))}
@@ -117,8 +175,14 @@ class Probe:
             self.worst, self.wrong = inf, self.wrong or (self.caller.calls[-1],)
         return {self.operation.outputs[0]: Reading(mask.astype(float), expected.astype(float), wrong)}
 
-    def weights(self, shape: Shape, blocks: Sequence[Array], **arrays: Array) -> Reading:
-        """The weight that each row of the output gives to each block, a set of rows of v.
+    def weights(self, shape: Shape, blocks: Sequence[Array], *calls: Mapping[str, Array]) -> list[Reading]:
+        """The weight that each row of the output gives to each block, a set of rows of v, in each of some
+        calls with their arrays. Raises as `results`.
+        """
+        return [results["out"] for results in self.weighed(shape, blocks, *calls)]
+
+    def weighed(self, shape: Shape, blocks: Sequence[Array], *calls: Mapping[str, Array]) -> list[dict[str, Reading]]:
+        """The results of some calls with their arrays, each with the weights of `weights` as "out".
 
         Column c of v is 1 in the rows of one block and 0 elsewhere:
 
@@ -126,13 +190,17 @@ class Probe:
 
         One call measures as many blocks as v has columns.
         """
-        width, found = shape.sizes["value_dim"], []
+        width, values = shape.sizes["value_dim"], []
         for start in range(0, len(blocks), width):
-            some = blocks[start : start + width]
             v = shape.zeros(self.operation, "v")
-            for column, rows in enumerate(some):
+            for column, rows in enumerate(blocks[start : start + width]):
                 v.reshape(-1, width)[rows, column] = 1.0
-            out = self.results(shape, **arrays, v=v)["out"]
-            found.append(out.changed(lambda array: array.reshape(-1, width)))
+            values.append(v)
+        results = self.together(shape, [{**arrays, "v": v} for arrays in calls for v in values])
+        outs = [one["out"].changed(lambda array: array.reshape(-1, width)) for one in results]
         # The columns of the last call that have no block are left out.
-        return joined(found, lambda parts: np.concatenate(parts, 1)[:, : len(blocks)])
+        join: Callable[[Sequence[Array]], Array] = lambda parts: np.concatenate(parts, 1)[:, : len(blocks)]  # noqa: E731
+        return [
+            {**results[start], "out": joined(outs[start : start + len(values)], join)}
+            for start in range(0, len(outs), len(values))
+        ]

@@ -83,11 +83,11 @@ def reads(probe: Probe, shape: Shape, cuts: bool = True) -> Reads:
     total, width = int(np.prod(columns)), shape.sizes["value_dim"]
     most = min(_CALLS_OF_THE_FIRST_ROUND * width, max(_FEW_CALLS * width, _BLOCKS_OF_THE_FIRST_ROUND))
     blocks: Sequence[Array] = np.array_split(np.arange(total), min(total, most))
-    reading, first = probe.weights(shape, blocks), blocks[:width]
+    (reading,), first = probe.weights(shape, blocks, {}), blocks[:width]
     while cuts and probe.calls > _CALLS_OF_THE_FIRST_ROUND and (cut := _cut(blocks, reading)):
         finer = [part for place in cut for part in np.array_split(blocks[place], min(len(blocks[place]), _PARTS))]
         kept = [place for place in range(len(blocks)) if place not in cut]
-        more = probe.weights(shape, finer)
+        (more,) = probe.weights(shape, finer, {})
         reading = joined([reading.changed(itemgetter((slice(None), kept))), more], partial(np.concatenate, axis=1))
         blocks = [*(blocks[place] for place in kept), *finer]
         order = np.argsort([keys[0] for keys in blocks])

@@ -70,11 +70,15 @@ def score_form(probe: Probe, shape: Shape) -> ScoreForm:
     rows = np.arange(int(np.prod(square.rows(probe.operation, "v")))).reshape(-1, number)
     is_long = probe.caller.arithmetic.inputs.unit_roundoff < _FRACTION
     amplitude = 2.0 ** round(np.log2(width) / 4) * (1 + _FRACTION * is_long)
-    readings = []
-    for order in orders:
-        q, k = (_one_hot(probe, square, name, chosen, amplitude) for name, chosen in (("q", queries), ("k", order)))
-        weights = probe.weights(square, list(rows.T), q=q, k=k).changed(lambda x: x.reshape(-1, number, number))
-        readings.append(_logs(weights, order, amplitude))
+    q, *keys = (
+        _one_hot(probe, square, name, chosen, amplitude)
+        for name, chosen in (("q", queries), *(("k", order) for order in orders))
+    )
+    weights = probe.weights(square, list(rows.T), *({"q": q, "k": k} for k in keys))
+    readings = [
+        _logs(each.changed(lambda x: x.reshape(-1, number, number)), order, amplitude)
+        for each, order in zip(weights, orders, strict=True)
+    ]
     return ScoreForm(queries, np.stack(orders), joined(readings, np.stack))
 
 

@@ -15,7 +15,7 @@ A mask hides in each row the key whose number is the index on an axis. The error
 weight says what is wrong.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -89,14 +89,19 @@ def _term(probe: Probe, shape: Shape, name: str, given: Sequence[Array], reading
     return Term(name, _axes(probe, shape), np.stack(given), reading, probe.scale(shape), softcap)
 
 
-def _weights(probe: Probe, shape: Shape, name: str, value: Array, **arrays: Array) -> Reading:
-    """The weights of all keys, with a term. Raises OutsideError where the term is not taken."""
-    with_term = replace(shape, arguments={**shape.arguments, name: value})
-    if not probe.takes(with_term):
+def _weighed(
+    probe: Probe, shape: Shape, name: str, calls: Sequence[Mapping[str, Array]]
+) -> tuple[Reading, dict[str, Reading]]:
+    """The weights of all keys in some calls, each with a term, and all results of the first call. Raises
+    OutsideError where a term is not taken.
+    """
+    if not all(probe.takes(replace(shape, arguments={**shape.arguments, name: each[name]})) for each in calls):
         raise OutsideError(f"The implementation takes no {name}.")
     rows, n_k = shape.rows(probe.operation, "q"), shape.sizes["n_k"]
     keys = np.arange(int(np.prod(shape.rows(probe.operation, "v")))).reshape(-1, n_k).T
-    return probe.weights(with_term, list(keys), **arrays).changed(lambda side: side.reshape(*rows, n_k))
+    found = probe.weighed(shape, list(keys), *calls)
+    weights = joined([results["out"] for results in found], np.stack)
+    return weights.changed(lambda side: side.reshape(-1, *rows, n_k)), found[0]
 
 
 def _bias(probe: Probe, shape: Shape) -> list[Term]:
@@ -104,24 +109,25 @@ def _bias(probe: Probe, shape: Shape) -> list[Term]:
     is_first = np.arange(full[-1]) == 0
     given = [_along(_codes(size), axis, full) * is_first for axis, size in enumerate(full[:-1])]
     given.append(_along(_codes(full[-1])[::-1], len(full) - 1, full))
-    readings = [_weights(probe, shape, "bias", bias) for bias in given]
-    return [_term(probe, shape, "bias", given, joined(readings, np.stack))]
+    weights, _ = _weighed(probe, shape, "bias", [{"bias": bias} for bias in given])
+    return [_term(probe, shape, "bias", given, weights)]
 
 
 def _sink(probe: Probe, shape: Shape) -> list[Term]:
     rows, n_k = shape.rows(probe.operation, "q"), shape.sizes["n_k"]
-    codes = _codes(shape.sizes["num_heads"])
+    scale, codes = probe.scale(shape), _codes(shape.sizes["num_heads"])
     both = codes, codes[::-1]
-    scale = probe.scale(shape)
-    readings, given = [], [_along(each, len(rows) - 2, rows)[..., None] * (np.arange(n_k) == 0) for each in both]
+    calls, given = [], [_along(each, len(rows) - 2, rows)[..., None] * (np.arange(n_k) == 0) for each in both]
     for level, each in zip((0.0, _LEVEL), both, strict=True):
         q, k = (shape.zeros(probe.operation, name) for name in "qk")
         q[..., 0], k[..., 0] = level, 2.0 ** -round(np.log2(abs(scale))) if scale else 1.0
-        readings.append(_weights(probe, shape, "sink", each, q=q, k=k))
-    found = [_term(probe, shape, "sink", given, joined(readings, np.stack))]
-    shapes = [replace(shape, arguments={**shape.arguments, **options}) for options in ({"sink": codes}, {})]
-    sums = [probe.results(each)["lse"].changed(lambda side: side[..., None]) for each in shapes]
-    return [*found, _term(probe, shape, "sink in the log-sum-exp", [given[0], 0.0 * given[0]], joined(sums, np.stack))]
+        calls.append({"sink": each, "q": q, "k": k})
+    weights, first = _weighed(probe, shape, "sink", calls)
+    sums = [each["lse"].changed(lambda side: side[..., None]) for each in (first, probe.results(shape))]
+    return [
+        _term(probe, shape, "sink", given, weights),
+        _term(probe, shape, "sink in the log-sum-exp", [given[0], 0.0 * given[0]], joined(sums, np.stack)),
+    ]
 
 
 def _mask(probe: Probe, shape: Shape) -> list[Term]:
@@ -130,5 +136,5 @@ def _mask(probe: Probe, shape: Shape) -> list[Term]:
         raise OutsideError("The implementation takes only one key.")
     hidden = [_along(np.arange(size) % full[-1], axis, full) for axis, size in enumerate(full[:-1])]
     given = [np.arange(full[-1]) != key for key in hidden]
-    readings = [_weights(probe, shape, "mask", mask) for mask in given]
-    return [_term(probe, shape, "mask", given, joined(readings, np.stack))]
+    weights, _ = _weighed(probe, shape, "mask", [{"mask": mask} for mask in given])
+    return [_term(probe, shape, "mask", given, weights)]

@@ -8,7 +8,7 @@ from properties.contract.operations import OPERATIONS
 from properties.laws import (  # isort: skip
     symmetries, mask_operations, softmax, attention, edges, features, merging, alibi, packed, paged, caches, gradients,
     tangents, multi_head, positional, frequencies, frequency_kinds, frequency_bands, rotary, rope_options,
-    rotary_tables, odd_widths, call_contract, batches, refusals, shared_state, shared_memory, twins, readings,
+    rotary_tables, odd_widths, call_contract, batches, refusals, shared_state, shared_memory, bits, twins, readings,
 )  # fmt: skip
 from properties.laws.agreement import AGREEMENT, LONG
 from properties.laws.law import Law
@@ -18,7 +18,7 @@ __all__ = ["FAMILIES", "LAWS", "LONG", "find"]
 _MODULES = (
     symmetries, mask_operations, softmax, attention, edges, features, merging, alibi, packed, paged, caches, gradients,
     tangents, multi_head, positional, frequencies, frequency_kinds, frequency_bands, rotary, rope_options,
-    rotary_tables, odd_widths, call_contract, batches, refusals, shared_state, shared_memory, twins, readings,
+    rotary_tables, odd_widths, call_contract, batches, refusals, shared_state, shared_memory, bits, twins, readings,
 )  # fmt: skip
 FAMILIES = {"agreement": AGREEMENT} | {
     module.__name__.rpartition(".")[2].replace("_", " "): module.law.laws for module in _MODULES

@@ -82,9 +82,9 @@ def sequences_of_equal_lengths_equal_a_batch_of_attention(subject: Subject, *cas
     options, gives the same result.
     """
     given = OPERATIONS[subject.operation].named(case)
-    attention, every = OPERATIONS["attention"], lengths(given)
-    n_q, n_k = max(every, key=every.count, default=(0, 0))
-    members = [b for b, pair in enumerate(every) if pair == (n_q, n_k)]
+    attention, all_lengths = OPERATIONS["attention"], lengths(given)
+    n_q, n_k = max(all_lengths, key=all_lengths.count, default=(0, 0))
+    members = [b for b, pair in enumerate(all_lengths) if pair == (n_q, n_k)]
     if not n_q:
         return False
     rows, keys = (np.array([rows_of(given, side)[b] for b in members], int) for side in AXES)
@@ -97,8 +97,8 @@ def sequences_of_equal_lengths_equal_a_batch_of_attention(subject: Subject, *cas
     if not subject.implementation.takes(attention, arguments):
         return False
     out, lse = subject(*case)
-    found = out.ball, Ball(lse.ball.mid.T, lse.ball.rad.T)
-    for name, mine, other in zip(("out", "lse"), found, subject.attention(*arguments), strict=True):
+    own_results = out.ball, Ball(lse.ball.mid.T, lse.ball.rad.T)
+    for name, mine, other in zip(("out", "lse"), own_results, subject.attention(*arguments), strict=True):
         subject.close(mine[rows.ravel()], _by_rows(other.ball), name)
     return True
 

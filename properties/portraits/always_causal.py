@@ -37,13 +37,13 @@ name the function has.
 
 
 def is_always_causal(form: Form, function: Callable[..., Any], presets: Iterable[Arithmetic], calls: Calls) -> bool:
-    """Return whether a function without a parameter `causal` is causal in a call without options.
+    """Return whether a function that takes no argument `causal` is causal in a call without options.
 
     All scores are equal, so that neither a scale nor a map of heads matters: each query gets the mean
     of the values that it reads. The error limits are those of the first of the presets that accepts
     the results.
     """
-    if form.operation not in _OFFERED_AS or has_parameter(function, "causal"):
+    if form.operation not in _OFFERED_AS or "causal" in form.features or has_parameter(function, "causal"):
         return False
     operation, implementation = OPERATIONS[form.operation], form.implementation("mine", function)
     arguments = plain_call(operation, implementation, {}, fill=equal_scores)

@@ -2,6 +2,7 @@
 
 Each experiment of `EXPERIMENTS` is a call. Its results are compared with the certified values under
 each value of the convention. A value is found if the results agree with it, and with no other one.
+The trial calls that found the form of the function are compared first: one of them may show a value.
 """
 
 import sys
@@ -9,11 +10,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from oracles import Enclosure
+from oracles import Conventions, Enclosure
 from oracles.conventions import DEFAULT
 from properties.bugs import CATALOGUE
 from properties.contract.caller import Caller
@@ -23,6 +25,7 @@ from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError, RaisedError
 from properties.contract.support import OutsideError
 from properties.inspection.array import Array
+from properties.inspection.forms import Made
 from properties.inspection.probe import SpentError
 from properties.portraits.experiments import EXPERIMENTS, Experiment
 from properties.portraits.frequencies import rotations
@@ -71,14 +74,14 @@ def infer(
     """
     findings: dict[str, Finding] = {}
     implementation = following(implementation, known)
-    for experiment in EXPERIMENTS:
+    for finds, experiment in product((_found_before, _finding), EXPERIMENTS):
         settled = known.keys() | {name for finding in findings.values() for name in finding.values}
         if experiment.convention in settled:
             continue
         arguments = experiment.arguments(operation, implementation)
         if arguments is None:
             continue
-        finding = _finding(_Trial(implementation, operation, arguments, experiment, calls))
+        finding = finds(_Trial(implementation, operation, arguments, experiment, calls))
         if finding is not None:
             findings[experiment.convention] = finding
             implementation = following(implementation, finding.values)
@@ -94,14 +97,14 @@ class Calls:
     """Calls of an implementation, at most `most`. Each is made once, however often its results are
     needed. `results` leaves `kept` calls to the instruments.
 
-    `number` counts all calls. `seconds` are the times of those that `results` made, and `raised` are
-    the types of their exceptions.
+    `number` counts all calls. `made` are the trial calls that were made before. `seconds` are the
+    times of these, and of those that `results` made. `raised` are the types of their exceptions.
     """
 
-    def __init__(self, most: int = sys.maxsize, kept: int = 0) -> None:
+    def __init__(self, most: int = sys.maxsize, kept: int = 0, made: Sequence[Made] = ()) -> None:
         self._known: dict[Any, Any] = {}
-        self.most, self.kept, self.number = most, kept, 0
-        self.seconds: list[float] = []
+        self.most, self.kept, self.number, self.made = most, kept, 0, made
+        self.seconds = [each.seconds for each in made]
         self.raised: set[type[BaseException]] = set()
 
     def count(self, operation: str, arguments: tuple[Any, ...], layout: str) -> None:
@@ -150,27 +153,68 @@ class Calls:
         return caller.calls[-1].outputs
 
 
+@dataclass(frozen=True)
 class _Trial:
-    """One experiment with one implementation."""
+    """One experiment with one implementation. `made` is the call if it was made before."""
 
-    def __init__(
-        self,
-        implementation: Implementation,
-        operation: Operation,
-        arguments: tuple[Any, ...],
-        experiment: Experiment,
-        calls: Calls,
-    ) -> None:
-        self.implementation, self.operation, self.arguments = implementation, operation, arguments
-        self.experiment, self._calls = experiment, calls
+    implementation: Implementation
+    operation: Operation
+    arguments: tuple[Any, ...]
+    experiment: Experiment
+    calls: Calls
+    made: Made | None = None
+
+    def like(self) -> Iterator[Made]:
+        """The calls that were made before with the options of this one. Others are for calls without
+        options only.
+        """
+        words, number_type = self.implementation.support.options, self.implementation.resolved_arithmetic.inputs.name
+        if self._is_fitted or "causal only" in words:
+            return
+        for made in self.calls.made:
+            own, others = self._options(self.arguments), self._options(made.arguments)
+            if made.number_type == number_type and (own <= others if own else not others):
+                yield made
+
+    @property
+    def _is_fitted(self) -> bool:
+        """Whether the values are those that explain the results of one call, and not all."""
+        return self.experiment.convention in ("rope_pairing", "rope_base")
+
+    def _options(self, arguments: tuple[Any, ...]) -> set[str]:
+        """The names of the options of a call."""
+        named, operation = self.operation.named(arguments), self.operation
+        return {name for name, value in named.items() if value is not None and name in (*operation.options, "mask")}
 
     def results(self, candidate: _Candidate) -> tuple[Array, ...] | None:
         """The results of the call under the values of a candidate, as `Calls.results`."""
-        return self._calls.results(following(self.implementation, candidate), self.operation, self.arguments)
+        if self.made is not None:
+            return self.made.results
+        return self.calls.results(following(self.implementation, candidate), self.operation, self.arguments)
+
+    def expected(self, candidate: _Candidate) -> Sequence[Any] | None:
+        """What the results should be under the values of a candidate; None if it refuses the call.
+
+        A call that was made before passed its masks as they are. A kernel of the other polarity
+        then sees the keys that they hide.
+        """
+        implementation, arguments = following(self.implementation, candidate), self.arguments
+        conventions: Conventions = implementation.resolved_conventions
+        is_other = self.made is not None and conventions.mask_polarity == "true_blocks"
+        if is_other and not implementation.support.entries:
+            arguments = tuple(
+                ~value if value is not None and self.operation.is_mask(name) else value
+                for name, value in self.operation.named(arguments).items()
+            )
+        try:
+            expected = Caller(implementation, self.operation.name).expected(self.operation, arguments)
+        except ValueError:
+            return None
+        return [~each if is_other and isinstance(each, np.ndarray) else each for each in expected]
 
     def candidates(self) -> Iterator[_Candidate]:
         """The values between which the experiment decides."""
-        if self.experiment.convention in ("rope_pairing", "rope_base"):
+        if self._is_fitted:
             results = self.results({})
             yield from () if results is None else rotations(self.operation, self.arguments, results)
         else:
@@ -187,24 +231,14 @@ class _Trial:
         results = self.results(candidate)
         if candidate.get("dead_rows") == "nan" and not any(np.isnan(result).any() for result in results or ()):
             return False  # gradients are not checked under this value, so they would agree with everything
-        try:
-            expected = Caller(following(self.implementation, candidate), self.operation.name).expected(
-                self.operation, self.arguments
-            )
-        except ValueError:  # the oracle refuses the call under this value
-            return results is None
-        return results is not None and self.accepts(results, expected)
+        expected = self.expected(candidate)
+        if expected is None or results is None:
+            return expected is results
+        return self.accepts(results, expected)
 
     def error(self, candidate: _Candidate) -> float:
         """The largest error of the results under the values of a candidate; ∞ if it cannot be measured."""
-        results = self.results(candidate)
-        try:
-            expected = Caller(following(self.implementation, candidate), self.operation.name).expected(
-                self.operation, self.arguments
-            )
-        except ValueError:
-            return np.inf
-        pairs = zip(results or (), expected, strict=False)
+        pairs = zip(self.results(candidate) or (), self.expected(candidate) or (), strict=False)
         errors = [np.abs(value - one.mid).max(initial=0.0) for value, one in pairs if isinstance(one, Enclosure)]
         return float(np.nan_to_num(max(errors, default=np.inf), nan=np.inf))
 
@@ -219,6 +253,12 @@ class _Trial:
             for name, value, enclosure in zip(names, results, expected, strict=False)
             if (name == judged if judged else not self.operation.is_log_sum_exp(name))
         )
+
+
+def _found_before(trial: _Trial) -> Finding | None:
+    """What a call shows that was made before; None if no such call shows a value."""
+    made = (_finding(replace(trial, arguments=each.arguments, made=each)) for each in trial.like())
+    return next((finding for finding in made if finding and finding.values), None)
 
 
 def _finding(trial: _Trial) -> Finding | None:
@@ -250,11 +290,8 @@ def _bug(trial: _Trial, values: _Candidate) -> str:
     """
     if not any(value != getattr(DEFAULT, name) for name, value in values.items()):
         return ""
-    try:
-        expected = Caller(following(trial.implementation, values), trial.operation.name).expected(
-            trial.operation, trial.arguments
-        )
-    except ValueError:  # the value refuses the call
+    expected = trial.expected(values)
+    if expected is None:
         return ""
     for bug in sorted(CATALOGUE.values(), key=lambda bug: not bug.citations):
         if trial.operation.name not in bug.mutants or bug.requires or bug.promises:

@@ -249,16 +249,17 @@ class _Work:
             return form_of(function, operation, self.until, _CALLS_OF_A_QUICK_FORM)
         return form_of(function, operation, self.until)
 
-    def calls(self, used: int = 0) -> Calls:
-        """The calls that may still be made after some were used."""
-        return Calls(_MOST_QUICK_CALLS - used, _KEPT_FOR_INSTRUMENTS) if self.is_quick else Calls()
+    def calls(self, form: Form | None = None) -> Calls:
+        """The calls that may still be made after those that found a form."""
+        used, made = (form.calls, form.made) if form else (0, ())
+        return Calls(_MOST_QUICK_CALLS - used, _KEPT_FOR_INSTRUMENTS, made) if self.is_quick else Calls(made=made)
 
 
 def _of_undeclared(adapter: Implementation, operation: Operation, work: _Work) -> OperationPortrait:
     """The portrait of an operation without a declaration."""
     function = adapter.operations[operation.name]
     form = work.form(function, operation.name)
-    calls = work.calls(form.calls)
+    calls = work.calls(form)
     form, always_causal, cannot = _as_causal(form, adapter, calls, work)
     operation = OPERATIONS[form.operation]
     adapter = replace(adapter, operations={operation.name: function})
@@ -289,6 +290,7 @@ def _as_causal(form: Form, adapter: Implementation, calls: Calls, work: _Work) -
     except NoFormError as error:
         return form, "", str(error)
     calls.most -= found.calls - form.calls
+    calls.made = found.made
     calls.kept = min(calls.kept, calls.left // 2)
     return found, form.operation, ""
 
@@ -355,7 +357,11 @@ def _portrait(
         (
             *_unknown(implementation, operation, {*work.known, *_shown(findings)}, calls),
             *(f"{one.sizes}: {one.refused}" for one in at_sizes if one.refused),
-            *([] if calls.number else ["what it computes: attnspec makes no call that the function takes"]),
+            *(
+                []
+                if calls.number or calls.made
+                else ["what it computes: attnspec makes no call that the function takes"]
+            ),
             *(
                 (f"quick: at most {_MOST_QUICK_CALLS} calls are made, which show less",)
                 if work.is_quick

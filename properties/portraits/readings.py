@@ -7,7 +7,7 @@ import numpy as np
 from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operation import Operation
-from properties.inspection.measurements import needs_many_calls, sentences_around, sentences_at
+from properties.inspection.measurements import needs_many_calls, reads_bits, sentences_around, sentences_at
 from properties.inspection.micrometer import Micrometer
 from properties.inspection.probe import Probe
 from properties.inspection.shapes import shape_of
@@ -67,17 +67,17 @@ def read(implementation: Implementation, operation: Operation, calls: Calls, unt
     plain = plain_call(operation, implementation, _GRADIENTS if "grad_out" in operation.parameters else {})
     if plain is None or not operation.takes_arrays:
         return Readings()
-    probe = Probe(Caller(implementation, operation.name, calls.count), min(_MOST_CALLS, calls.left), until)
+    probe = Probe(Caller(implementation, operation.name, calls.count), min(_MOST_CALLS, calls.left), until, stacks=True)
     said, unread = sentences_around(probe, plain, lambda instrument: not needs_many_calls(instrument)), []
     for point in () if operation.is_played else POINTS:
         arguments = plain_call(operation, implementation, point.sizes, point.options, four_axes=True)
         if arguments is None or said:
             continue
-        told = sentences_at(probe, shape_of(operation, arguments))
+        told = sentences_at(probe, shape_of(operation, arguments), is_brief=True)
         unread += [] if probe.calls else [point.name]
         said = tuple(f"With {point.name}: {sentence[0].lower()}{sentence[1:]}" for sentence in told)
     said = said or sentences_around(
-        probe, plain, lambda instrument: needs_many_calls(instrument) and probe.calls >= _CALLS_OF_MANY
+        probe, plain, lambda instrument: reads_bits(instrument) and probe.calls >= _CALLS_OF_MANY
     )
     accuracy = [
         fact for _, record in probe.records if isinstance(record, Micrometer) for fact in facts_of_accuracy(record)

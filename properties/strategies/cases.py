@@ -93,8 +93,8 @@ class Cases:
         absent = {
             parameter
             for parameter in operation.parameters
-            if (parameter in operation.options and parameter not in options)
-            or (operation.is_played and parameter not in operation.axes)
+            if (parameter in operation.options and (operation.is_played or parameter not in options))
+            or (operation.is_played and operation.is_setting(parameter))
         }
         arguments: dict[str, Any] = {}
         for parameter in operation.parameters:
@@ -106,7 +106,7 @@ class Cases:
                 else self._argument(parameter, sizes, lead, kind, arguments, choose)
             )
         if operation.is_played:
-            drawn_programs.fill(implementation, arguments, self.domain.features, choose)
+            drawn_programs.fill(operation, implementation, arguments, self.domain.features, choose)
         if operation.is_packed:
             drawn_packings.poison(operation, implementation, arguments, choose)
         if operation.is_paged:

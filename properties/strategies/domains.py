@@ -124,6 +124,18 @@ _domain(
     sizes={"n_q": (60,), "n_k": (300, 1100), "head_dim": (1, 2, 8, 16, 64, 128), "value_dim": (1, 2, 8, 64, 128)},
     share=0.15,
 )  # fmt: skip
+_BATCHED = {"n_q": (40, 60), "n_k": (60, 90), "head_dim": (1, 2, 8, 3, 16), "value_dim": (1, 2, 8, 5, 16),
+            "kv_heads": (1, 2, 3), "group": (1, 2, 3), "batch": (3, 2, 4, 1)}  # fmt: skip
+_domain(
+    "everyday",
+    "Programs on two caches with rows of different lengths, and every combination of the offered options.",
+    "batched_decode",
+    sizes=_BATCHED,
+)
+_domain(
+    "rings", "Programs on rings that are slightly longer than the window.", "batched_decode",
+    features=("window", "capacity", "ring"), sizes=_BATCHED, share=0.5,
+)  # fmt: skip
 _domain("everyday", "Parts of the keys, some of them empty.", "merge_attention", adjust=adjustments.parts)
 _domain(
     "everyday", "Numbers of heads, of queries and of keys.", "alibi_slopes", "alibi_bias",
@@ -436,11 +448,15 @@ _domain(
     "operating heads", "Numbers of heads that do not divide.", *_GROUPED, _FEATURED[0], points=operating_points.HEADS
 )
 _domain("operating terms", "Small sizes, with each softcap and scale.", *_FORWARD, points=operating_points.TERMS)
+_PROBES = "Fixed sizes: the law chooses numbers for which a correct kernel can store one result only."
 _domain(
-    "exact probes", "Fixed sizes: the law chooses numbers for which a correct kernel can store one result only.",
-    *_ATTENTION[:2], *_GROUPED, *_FEATURED[:2], points=operating_points.PROBES,
+    "exact probes", _PROBES, *_FORWARD, *_ATTENTION[1:2], *_FEATURED[1:2], *_SOFTMAX[:1],
+    points=operating_points.PROBES,
 )  # fmt: skip
-_domain("operating points", "Programs of fixed steps.", "decode", points=operating_points.CACHES)
+_domain("exact probes", _PROBES, "decode", points=operating_points.CACHES)
+_domain("exact probes", _PROBES, *_ROTARY[:4], points=operating_points.ROTATIONS)
+_domain("exact probes", _PROBES, "rope_tables", "sinusoidal_positional_encoding", points=operating_points.TABLES)
+_domain("operating points", "Programs of fixed steps.", "decode", "batched_decode", points=operating_points.CACHES)
 _domain("operating points", "Two parts of the keys.", "merge_attention", points=operating_points.MERGES)
 _domain("operating points", "Fixed sizes and masks.", *_SOFTMAX, points=operating_points.SOFTMAX)
 _domain("operating points", _POINTS, _ATTENTION[2], _FEATURED[2], points=operating_points.GRADIENTS)

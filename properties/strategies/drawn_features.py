@@ -10,10 +10,10 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, Operation
 from properties.strategies.choices import Choices
 
-__all__ = ["bias", "chosen", "scales", "setting", "sink"]
+__all__ = ["SOFTCAPS", "bias", "chosen", "scales", "setting", "sink"]
 
 _SIDES = (2, 1, 0, 3, 1, 2, 5, 7, 8, 15, 16, 31, 32, 33, 64, 127)
-_CAPS = (1.0, 5.0, 30.0, 0.5, 50.0)
+SOFTCAPS = (1.0, 5.0, 30.0, 0.5, 50.0)
 _SCALES = (1.0, 0.3, 0.0, -0.5)
 
 
@@ -75,7 +75,7 @@ def setting(
     if parameter == "scale":
         return choose.among(scales(implementation))
     if parameter == "softcap":
-        return choose.among(_CAPS)
+        return choose.among(SOFTCAPS)
     if parameter == "causal":
         return "page_size" not in sizes  # with pages, causality is the default
     if parameter == "offset":

@@ -83,10 +83,10 @@ def _drawn(implementation: Implementation, count: int, lengths: Lengths, choose:
         return drawn[:1] * count
     if kind != "ragged" and count:
         emptied = {choose.among((0, count - 1, count // 2)), choose.among((0, count - 1, count // 2))}
-        for b in emptied:
-            n_q, n_k = drawn[b]
+        for number in emptied:
+            n_q, n_k = drawn[number]
             empty = (0 if kind != "without keys" else n_q, 0 if kind != "without queries" else n_k)
-            drawn[b] = empty if is_taken(*empty) else drawn[b]
+            drawn[number] = empty if is_taken(*empty) else drawn[number]
     return drawn
 
 
@@ -122,11 +122,11 @@ def fewer(operation: Operation, case: Case) -> Iterator[Case]:
     ends = {side: case[f"cu_{side}"][1:] for side in AXES}
     all_kept = [
         _Kept(
-            b,
-            {side: len(rows[side][b]) for side in AXES},
-            {side: int(ends[side][b]) - rows[side][b].stop for side in AXES},
+            number,
+            {side: len(rows[side][number]) for side in AXES},
+            {side: int(ends[side][number]) - rows[side][number].stop for side in AXES},
         )
-        for b in range(len(ends["q"]))
+        for number in range(len(ends["q"]))
     ]
     behind = {side: len(case[side]) - int(case[f"cu_{side}"][-1]) for side in AXES}
     length = len(all_kept)
@@ -137,11 +137,13 @@ def fewer(operation: Operation, case: Case) -> Iterator[Case]:
     for side in AXES:
         if behind[side]:
             yield _of_sequences(operation, case, all_kept, {**behind, side: 0})
-        for place, kept in enumerate(all_kept):
-            for part in ("unused", "used"):
-                size = getattr(kept, part)[side]
-                for less in dict.fromkeys(n for n in (0, size // 2, size - 1) if 0 <= n < size):
-                    changed = _Kept(**{**vars(kept), part: {**getattr(kept, part), side: less}})
+        for place, kept_sequence in enumerate(all_kept):
+            for kept_part in ("unused", "used"):
+                row_count = getattr(kept_sequence, kept_part)[side]
+                for fewer_rows in dict.fromkeys(n for n in (0, row_count // 2, row_count - 1) if 0 <= n < row_count):
+                    changed = _Kept(
+                        **{**vars(kept_sequence), kept_part: {**getattr(kept_sequence, kept_part), side: fewer_rows}}
+                    )
                     yield _of_sequences(operation, case, [*all_kept[:place], changed, *all_kept[place + 1 :]], behind)
 
 
@@ -151,16 +153,16 @@ def _of_sequences(operation: Operation, case: Case, sequences: Sequence[_Kept], 
     for side, axis in AXES.items():
         starts = rows_of(case, side)
         index: list[int] = []
-        for kept in sequences:
-            own = starts[kept.number]
-            index += range(own.start, own.start + kept.used[side])
-            index += range(own.stop, own.stop + kept.unused[side])
+        for kept_sequence in sequences:
+            owned_rows = starts[kept_sequence.number]
+            index += range(owned_rows.start, owned_rows.start + kept_sequence.used[side])
+            index += range(owned_rows.stop, owned_rows.stop + kept_sequence.unused[side])
         last = int(case[f"cu_{side}"][-1])
         index += range(last, last + behind[side])
-        owned = [kept.used[side] + kept.unused[side] for kept in sequences]
+        owned = [kept_sequence.used[side] + kept_sequence.unused[side] for kept_sequence in sequences]
         changed[f"cu_{side}"] = np.cumsum([0, *owned]).astype(case[f"cu_{side}"].dtype)
-        if case.get(f"seqused_{side}") is not None or any(kept.unused[side] for kept in sequences):
-            changed[f"seqused_{side}"] = np.array([kept.used[side] for kept in sequences], np.int32)
+        if case.get(f"seqused_{side}") is not None or any(kept_sequence.unused[side] for kept_sequence in sequences):
+            changed[f"seqused_{side}"] = np.array([kept_sequence.used[side] for kept_sequence in sequences], np.int32)
         if case.get(f"max_seqlen_{side}") is not None:
             slack = case[f"max_seqlen_{side}"] - max(map(int, np.diff(case[f"cu_{side}"])), default=0)
             changed[f"max_seqlen_{side}"] = max(owned, default=0) + slack

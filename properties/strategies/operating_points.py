@@ -295,11 +295,12 @@ SCORES = (
 PROBES = (
     Point("5 queries, 9 keys", {**_NARROW, "n_q": 5, "n_k": 9}),
     Point("64 tokens of width 64", {**_OF_MODELS, "n_q": 64, "n_k": 64}),
+    Point("130 tokens", {"n_q": 130, "n_k": 130, "head_dim": 64, "value_dim": 8}),
     Point("33 queries, 300 keys", {"n_q": 33, "n_k": 300, "head_dim": 128, "value_dim": 128}),
     Point("1 query, 1040 keys", _heads(1, 4, 1, 1, 1040)),
     Point("16 queries, 2049 keys", {"n_q": 16, "n_k": 2049, "head_dim": 64, "value_dim": 64}),
 )
-"""Where laws ask whether outputs of 16 bits are the only ones that rounding allows."""
+"""Where laws ask whether results of 16 bits are the only ones that rounding allows."""
 
 _SMALL: Sizes = {"batch": 2, "num_heads": 4, "kv_heads": 2, "n_q": 4, "n_k": 6, "head_dim": 4, "value_dim": 6}
 

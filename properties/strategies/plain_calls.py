@@ -1,6 +1,7 @@
 """Calls at wanted sizes, with plain numbers: eighths from −1 to 1, which every number format stores."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -41,6 +42,11 @@ def equal_scores(shape: Sequence[int], seed: int) -> Array:
     return np.zeros(shape) if seed == 0 else np.array(np.broadcast_to(numbers(shape[-2:], seed), tuple(shape)))
 
 
+def _nothing(shape: Sequence[int], seed: int) -> Array:
+    """Return zeros that take no memory, for calls whose sizes alone matter."""
+    return np.broadcast_to(0.0, tuple(shape))
+
+
 def plain_call(
     operation: Operation,
     implementation: Implementation,
@@ -60,17 +66,17 @@ def plain_call(
     """
     for sizes in _sizes(wanted):
         chosen = options(sizes)
-        if operation.is_played and "rotates" in implementation.of_caches:
+        if operation.is_played and "rotates" in implementation.of_caches(operation.name):
             chosen = {"rotates": True, **chosen}
         if not chosen.keys() <= set(operation.parameters):
             return None
-        if operation.is_played and implementation.lacks_of_caches(*chosen.keys() - {"steps"}):
+        if operation.is_played and implementation.lacks_of_caches(operation.name, *chosen.keys() - {"steps", "batch"}):
             return None
         chosen = {**_of_every_call(operation, implementation), **chosen}
         for lead in _leads(operation, implementation, wanted, four_axes):
-            arguments = with_longest(operation, implementation.features, _call(operation, sizes, lead, chosen, fill))
-            if implementation.takes(operation, arguments):
-                return arguments
+            longest = partial(with_longest, operation, implementation.features)
+            if implementation.takes(operation, longest(_call(operation, sizes, lead, chosen, _nothing))):
+                return longest(_call(operation, sizes, lead, chosen, fill))
     return None
 
 
@@ -83,11 +89,10 @@ def exact_call(
     """
     following = {other: wanted[name] for name, other in _FOLLOWING.items() if name in wanted}
     options = _of_every_call(operation, implementation)
-    nothing: Fill = lambda shape, seed: np.broadcast_to(0.0, shape)  # noqa: E731  # takes no memory
     for sizes in _sizes({}):
         for lead in _exact_leads(operation, implementation, wanted):
             chosen = {**sizes, **following, **wanted}
-            if implementation.takes(operation, _call(operation, chosen, lead, options, nothing)):
+            if implementation.takes(operation, _call(operation, chosen, lead, options, _nothing)):
                 return _call(operation, chosen, lead, options, fill)
     return None
 

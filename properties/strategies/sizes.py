@@ -3,6 +3,7 @@ input is thrown away.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import islice
 from math import prod
 from typing import Any
@@ -82,7 +83,8 @@ class Sizes:
             raise UnsupportedError(
                 f"{implementation.name} takes {supported_axes} leading axes, but the domain needs more."
             )
-        lacks = implementation.lacks_of_caches if operation.is_played else implementation.lacks
+        of_caches = partial(implementation.lacks_of_caches, operation.name)
+        lacks = of_caches if operation.is_played else implementation.lacks
         mask_kind = domain.masks_are or (
             "" if domain.mask in drawn_masks.OPTIONAL else "dead" if domain.mask is drawn_masks.dead else "any"
         )

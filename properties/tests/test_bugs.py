@@ -197,6 +197,7 @@ def test_steps_and_operations_are_the_reference_s_own():
         "apply_rotary_vjp",
         "attention_vjp",
         "attention_jvp",
+        "packed_attention_vjp",
     }
     for operation in again:
         for seed in SEEDS[:5]:

@@ -151,7 +151,7 @@ os.setsid()
 os._exit = lambda status: time.sleep(60)
 threading.Thread(target=time.sleep, args=(60,)).start()
 """
-DEEP = "import os\nfor _ in range(1500):\n    os.mkdir('deep')\n    os.chdir('deep')\nos.chmod('.', 0)\n"
+DEEP = "import os\nfor _ in range(1500):\n    os.mkdir('deep')\n    os.chdir('deep')\nos.mkdir('shut', 0)\n"
 
 
 @pytest.mark.parametrize("first", [LASTING, DEEP], ids=["processes", "folders"])

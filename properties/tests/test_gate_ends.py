@@ -3,16 +3,19 @@ source that is no Python, for a wrong kernel.
 """
 
 import json
+import platform
 import random
 import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import jsonschema
 import pytest
 
 from properties.command.cli import main
+from properties.gatehouse import limits, system_calls
 from properties.gatehouse.clock import Clock
 from properties.gatehouse.gate import gate
 from properties.gatehouse.isolated_kernel import Limits
@@ -170,7 +173,161 @@ def test_a_kernel_is_not_run_where_the_system_cannot_confine_what_is_required(tm
     assert main([*command, "--require", "files,processes"]) == 2
     assert "This system cannot confine processes (by unshare, with namespaces of users)" in capsys.readouterr().err
     assert main([*command, "--require", "disks"]) == 2
-    assert "require=('disks',), but should be a tuple of files and processes." in capsys.readouterr().err
+    assert "require=('disks',), but should be a tuple of files, processes, syscalls." in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
     main(command)
     assert "Warning: this system did not confine" in capsys.readouterr().err
+
+
+VICTIM = "import sys\nprint(flush=True)\nsys.stdin.read()"
+ATTACKS = {
+    "permissions of a file": "os.chmod(PATH, 0o600)",
+    "owner of a file": "os.chown(PATH, os.getuid(), os.getgid())",
+    "times of a file": "os.utime(PATH, (1, 1))",
+    "attributes of a file": "os.setxattr(PATH, 'user.note', b'1')",
+    "limits of another process": "resource.prlimit(VICTIM, resource.RLIMIT_NOFILE, (9, 9))",
+    "a signal to another process": "os.kill(VICTIM, 0)",
+    "a signal to all processes": "os.kill(-1, 0)",
+    "priority of another process": "os.setpriority(os.PRIO_PROCESS, VICTIM, 19)",
+    "processors of another process": "os.sched_setaffinity(VICTIM, os.sched_getaffinity(VICTIM))",
+    "tracing": "call('ptrace', 0, 0, 0, 0)",
+    "memory of another process": "call('process_vm_readv', VICTIM, None, 0, None, 0, 0)",
+    "rings of input and output": "call('syscall', 425, 1, ctypes.create_string_buffer(120))",
+    "a socket of datagrams": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
+    "a socket that is a file": "socket.socket(socket.AF_UNIX)",
+    "memory that processes share": "call('shmget', 0, 4096, 0o1600)",
+}
+HARMLESS = {
+    "its own limits": "resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE)",
+    "a signal to itself": "os.kill(os.getpid(), 0)",
+    "a signal to its thread": "signal.pthread_kill(threading.get_ident(), 0)",
+    "its own processors": "os.sched_setaffinity(0, os.sched_getaffinity(0))",
+    "a pair of sockets": "socket.socketpair()",
+    "another program": "subprocess.run(['true'], check=True)",
+}
+ATTACK = """
+import ctypes, os, resource, signal, socket, subprocess, threading
+def call(name, *arguments):
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) < 0:
+        raise OSError(ctypes.get_errno(), "")
+try:
+    {}
+    print("done")
+except PermissionError:
+    print("refused")
+"""
+
+
+@pytest.fixture(scope="module")
+def victim():
+    """The id of a process that an attack is tried on."""
+    with subprocess.Popen([sys.executable, "-c", VICTIM], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        yield process.pid
+        process.stdin.close()
+
+
+def outcome_of(statement, *, before=""):
+    """What a process says of one statement: done or refused."""
+    command = [sys.executable, "-c", before + ATTACK.format(statement)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+FORBIDDEN = f"{Path(system_calls.__file__).read_text()}\nassert forbid()\n"
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="The numbers of system calls differ.")
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_system_call_that_harms_others_is_refused(attack, victim, tmp_path):
+    """Without the rules it is done, unless the system refuses it anyway."""
+    file = tmp_path / "file"
+    file.touch()
+    statement = ATTACKS[attack].replace("PATH", repr(str(file))).replace("VICTIM", str(victim))
+    assert outcome_of(statement, before=FORBIDDEN) == "refused"
+    if outcome_of(statement) == "refused":
+        pytest.skip("This system refuses it anyway.")
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="The numbers of system calls differ.")
+@pytest.mark.parametrize("statement", HARMLESS.values(), ids=HARMLESS)
+def test_a_harmless_system_call_is_done(statement):
+    assert outcome_of(statement, before=FORBIDDEN) == "done"
+
+
+def test_a_kernel_is_confined_to_harmless_system_calls(tmp_path):
+    """The rules hold in the process that runs the kernel: it changes no file outside, and has no socket."""
+    file = tmp_path / "file"
+    file.touch()
+    text = (
+        f"import os, socket\ntry:\n    os.utime({str(file)!r}, (1, 1))\nexcept PermissionError:\n"
+        "    try:\n        socket.socket(type=socket.SOCK_DGRAM)\n    except PermissionError:\n"
+        "        raise LookupError('refused')\n"
+    )
+    verdict = gate(candidate(text), quick=True, limits=PATIENT)
+    if "syscalls" not in verdict.held:
+        pytest.skip("This system has no seccomp.")
+    assert verdict.cause == "It raised LookupError when it was imported: refused"
+
+
+FORKS = """
+import os, sys, time
+if os.geteuid() == 0:  # whom the limit does not hold
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+limit(2**32, 30)
+children = []
+try:
+    for _ in range(100):
+        if not (child := os.fork()):
+            time.sleep(60)
+        children.append(child)
+    print("unlimited")
+except BlockingIOError:
+    print("limited")
+for child in children:
+    os.kill(child, 9)
+"""
+
+
+def test_a_kernel_cannot_start_processes_without_end():
+    command = [sys.executable, "-c", Path(limits.__file__).read_text() + FORKS]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "limited\n"
+
+
+ORPHAN = """
+import os, time
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        os.fork()
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Only Linux has a supervisor.")
+def test_an_orphan_does_not_outlive_the_verdict(tmp_path, monkeypatch):
+    """Where a process has no namespace of its own: the supervisor ends what has left its session."""
+    monkeypatch.setattr("properties.gatehouse.sandbox._can_be_apart", lambda: False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    verdict = gate(candidate(f"{ORPHAN}raise LookupError"), quick=True, limits=PATIENT)
+    assert "processes" not in verdict.held
+    assert verdict.cause == "It raised LookupError when it was imported: "
+    assert not processes_in(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Only Linux has a supervisor.")
+def test_an_orphan_does_not_outlive_a_gate_that_is_killed(tmp_path):
+    made = tmp_path / "made"
+    made.mkdir()
+    (tmp_path / "kernel.py").write_text(f"{ORPHAN}open('began', 'w').close()\ntime.sleep(600)\ndef f(): pass\n")
+    settings = f"import properties, tempfile; tempfile.tempdir = {str(made)!r}"
+    alone = "from properties.gatehouse import sandbox; sandbox._can_be_apart = lambda: False"
+    called = f"properties.gate({str(tmp_path / 'kernel.py')!r}, {{'f': {OPERATION!r}}})"
+    parent = subprocess.Popen([sys.executable, "-c", f"{settings}\n{alone}\n{called}"])
+    wait_for(lambda: len([*made.glob("*/work/began")]) == 2)
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: not processes_in(made) and not [*made.iterdir()], seconds=20)

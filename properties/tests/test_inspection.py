@@ -9,6 +9,7 @@ import pytest
 from oracles import Conventions
 from properties.bugs.reference import REFERENCE
 from properties.contract.caller import Caller
+from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.inspection.entries import Entries
 from properties.inspection.measurements import AROUND, measured
@@ -42,7 +43,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize(("arithmetic", "dtype"), [("float64", float), ("float32", "f4"), ("bfloat16", "bfloat16")])
-@pytest.mark.parametrize("operation", sorted(AROUND.keys() - {"decode"}))
+@pytest.mark.parametrize("operation", sorted(AROUND.keys() - {"decode", "batched_decode"}))
 def test_no_sentence_is_about_a_right_kernel(operation, arithmetic, dtype):
     function = rounded(REFERENCE[operation], ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
     for options in OPTIONS.get(operation, ({},))[: None if arithmetic == "float64" else 1]:
@@ -319,3 +320,23 @@ def test_a_rule_that_is_false_for_one_entry_is_not_told():
     other = Entries("dq", ("query", "channel"), Reading(measured, expected, measured != expected))
     number = "dq is wrong in 6 of 6 entries: at query 1, channel 1 it is 10, should be 5."
     assert other.sentences() == (number,)
+
+
+# -- Several calls as one ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_ranks", [(0, 1, 2), (2,), (0,)])
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_calls_together_give_what_single_calls_give(batch_ranks, is_wrong):
+    """A right kernel that takes a longer batch gets one call; a wrong kernel gets the single calls too."""
+    name = "scaled_dot_product_attention"
+    functions = {name: lambda q, k, v, mask: REFERENCE[name](q, k, v, mask) * (1 + is_wrong)}
+    made = Implementation("mine", functions, batch_ranks=batch_ranks)
+    shape = Shape({"n_q": 3, "n_k": 4, "head_dim": 2, "value_dim": 5}, (2, 3) if batch_ranks == (2,) else ())
+    random = np.random.default_rng(0)
+    calls = [{"v": random.integers(-8, 9, (*shape.batch, 4, 5)).astype(float)} for _ in range(3)]  # exact means
+    apart, together = (Probe(Caller(made, name), 9, stacks=stacks) for stacks in (False, True))
+    for one, other in zip(together.together(shape, calls), apart.together(shape, calls), strict=True):
+        assert all(map(np.array_equal, one["out"], other["out"]))
+    assert 9 - apart.calls == 3
+    assert 9 - together.calls == (3 if batch_ranks == (0,) else 4 if is_wrong else 1)

@@ -180,8 +180,8 @@ def _played(operation: Operation, implementation: Implementation, window: Any, *
     """
     arguments = operation.named(operation.arguments(positional, options))
     conventions = replace(implementation.resolved_conventions, window=window)
-    held = held_of(arguments["window"], arguments["capacity"], implementation.of_caches, conventions)
-    require_refused(parse(arguments["steps"]), held)
+    held = held_of(arguments, implementation.of_caches(operation.name), conventions)
+    require_refused(parse(arguments["steps"]), held, arguments.get("batch", 1))
     return _answer(operation, implementation, {"window": window}, *positional, **options)
 
 

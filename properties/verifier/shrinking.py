@@ -91,7 +91,7 @@ def _cut(operation: Operation, case: Case, implementation: Implementation) -> It
         yield from drawn_frequencies.smaller(case, implementation)
         return
     if operation.is_played:
-        yield from drawn_programs.shorter(implementation, case)
+        yield from drawn_programs.shorter(operation, implementation, case)
     if operation.is_packed:
         yield from drawn_packings.fewer(operation, case)
     if operation.is_paged:

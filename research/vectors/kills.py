@@ -12,6 +12,7 @@ import numpy as np
 from oracles import Conventions
 from properties.bugs.mutants import MUTANTS, Mutant
 from properties.contract.caller import Caller
+from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError
 from properties.strategies.choices import rounded
 from properties.vectors.expectation import Expected, is_right
@@ -62,7 +63,7 @@ def mutants_of(choice: Choice) -> list[Mutant]:
 
 def beyond_vectors(mutant: Mutant) -> str:
     """Why no test of a file, a single call on plain arrays, shows a mutant, as a sentence; "" where one can."""
-    if mutant.operation == "decode":
+    if OPERATIONS[mutant.operation].is_played:
         return "It takes a program of several calls."
     if "supports" in mutant.bug.promises and "conventions" not in mutant.bug.promises:
         return "It answers what it promises to refuse."

@@ -1,5 +1,7 @@
 """The masks of sequences: written differently, and what they refuse."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,7 +27,7 @@ def test_a_prefix_mask_is_a_triangle_beside_a_block(prefix, n):
 def test_a_chunked_mask_is_made_of_triangles(n, chunk, start):
     mask = np.zeros((n, n), bool)
     borders = [0, *(i for i in range(1, n) if (start + i) % chunk == 0), n]
-    for begin, end in zip(borders, borders[1:], strict=False):
+    for begin, end in itertools.pairwise(borders):
         mask[begin:end, begin:end] = np.tri(end - begin)
     assert np.array_equal(chunked_mask(n, chunk, start), mask)
 
