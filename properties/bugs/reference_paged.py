@@ -41,14 +41,14 @@ def page_places(positions: Any, size: int) -> tuple[Any, Any]:
     return positions // size, positions % size
 
 
-def pages_of(paging: Paging, b: int, entries: Any) -> Any:
-    """Return the numbers of pages at some entries of the row of sequence b."""
-    return paging.table[b, np.minimum(entries, paging.table.shape[1] - 1)]
+def pages_of(paging: Paging, sequence: int, entries: Any) -> Any:
+    """Return the numbers of pages at some entries of the row of a sequence."""
+    return paging.table[sequence, np.minimum(entries, paging.table.shape[1] - 1)]
 
 
-def key_count(paging: Paging, b: int) -> int:
-    """Return the number of keys of sequence b."""
-    return int(paging.lengths[b])
+def key_count(paging: Paging, sequence: int) -> int:
+    """Return the number of keys of a sequence."""
+    return int(paging.lengths[sequence])
 
 
 def slots_first(pages: Array) -> Array:
@@ -63,20 +63,20 @@ def page_contents(pages: Array, numbers: Any, slots: Any) -> Array:
     return np.asarray(pages[np.clip(numbers, 0, len(pages) - 1), slots])
 
 
-def sequence_keys(pages: Array, paging: Paging, b: int) -> Array:
-    """Return the keys or values of sequence b, with the axis of heads first."""
-    entries, slots = page_places(np.arange(key_count(paging, b)), paging.size)
-    return page_contents(pages, pages_of(paging, b, entries), slots).swapaxes(0, 1)
+def sequence_keys(pages: Array, paging: Paging, sequence: int) -> Array:
+    """Return the keys or values of a sequence, with the axis of heads first."""
+    entries, slots = page_places(np.arange(key_count(paging, sequence)), paging.size)
+    return page_contents(pages, pages_of(paging, sequence, entries), slots).swapaxes(0, 1)
 
 
-def query_rows_of(paging: Paging, b: int) -> Any:
-    """Return the rows of the queries of sequence b."""
-    return np.arange(paging.cu_q[b], paging.cu_q[b + 1])
+def query_rows_of(paging: Paging, sequence: int) -> Any:
+    """Return the rows of the queries of a sequence."""
+    return np.arange(paging.cu_q[sequence], paging.cu_q[sequence + 1])
 
 
-def first_query_position(paging: Paging, b: int) -> int:
-    """Return the position of the first query of sequence b among its keys; it may be below 0."""
-    return int(paging.lengths[b]) - len(query_rows_of(paging, b))
+def first_query_position(paging: Paging, sequence: int) -> int:
+    """Return the position of the first query of a sequence among its keys; it may be below 0."""
+    return int(paging.lengths[sequence]) - len(query_rows_of(paging, sequence))
 
 
 def paged_attention(
@@ -88,11 +88,13 @@ def paged_attention(
     boundaries = q.shape[1] * np.arange(len(lengths) + 1) if cu_q is None else cu_q
     paging = Paging(block_table, lengths, k_pages.shape[1], boundaries)
     out, lse = np.zeros((*query_rows.shape[:2], v_pages.shape[-1])), np.zeros(query_rows.shape[:2])
-    for b in range(len(lengths)):
-        own_rows = query_rows_of(paging, b)
+    for sequence in range(len(lengths)):
+        own_rows = query_rows_of(paging, sequence)
         queries = query_rows[own_rows].swapaxes(0, 1)
-        k, v = sequence_keys(k_pages, paging, b), sequence_keys(v_pages, paging, b)
-        sequence_output, sequence_lse = attention(queries, k, v, offset=first_query_position(paging, b), **of_attention)
+        k, v = sequence_keys(k_pages, paging, sequence), sequence_keys(v_pages, paging, sequence)
+        sequence_output, sequence_lse = attention(
+            queries, k, v, offset=first_query_position(paging, sequence), **of_attention
+        )
         out[own_rows], lse[own_rows] = sequence_output.swapaxes(0, 1), sequence_lse.swapaxes(0, 1)
     if cu_q is not None:
         return out, lse if declared().packed_lse == "rows_first" else np.ascontiguousarray(lse.T)

@@ -51,26 +51,26 @@ def in_order(given: Mapping[str, Any], sequence_keys: Gathered, page_size: int) 
     starts, total = np.cumsum([0, *page_counts]), sum(page_counts)
     block_table = np.zeros((len(sequence_keys), max([1, *page_counts])), np.int32)
     pages = [np.zeros((max(total, 1), page_size, *given[name].shape[2:])) for name in ("k_pages", "v_pages")]
-    for b, of_sequence in enumerate(sequence_keys):
-        block_table[b, : page_counts[b]] = starts[b] + np.arange(page_counts[b])
+    for sequence, of_sequence in enumerate(sequence_keys):
+        block_table[sequence, : page_counts[sequence]] = starts[sequence] + np.arange(page_counts[sequence])
         for all_pages, keys_or_values in zip(pages, of_sequence, strict=True):
-            slots = all_pages.reshape(-1, *all_pages.shape[2:])[starts[b] * page_size :]
+            slots = all_pages.reshape(-1, *all_pages.shape[2:])[starts[sequence] * page_size :]
             slots[: len(keys_or_values)] = keys_or_values
     lengths = np.array([len(k) for k, _ in sequence_keys], np.int32)
     return {**given} | {"k_pages": pages[0], "v_pages": pages[1], "block_table": block_table, "lengths": lengths}
 
 
-def queries_of(given: Mapping[str, Any], b: int) -> Array:
-    """Return the queries of sequence b: (n_q, num_heads, head_dim)."""
+def queries_of(given: Mapping[str, Any], sequence: int) -> Array:
+    """Return the queries of a sequence: (n_q, num_heads, head_dim)."""
     cu_q = given["cu_q"]
-    return np.asarray(given["q"][b] if cu_q is None else given["q"][cu_q[b] : cu_q[b + 1]])
+    return np.asarray(given["q"][sequence] if cu_q is None else given["q"][cu_q[sequence] : cu_q[sequence + 1]])
 
 
 def with_sequences(given: Mapping[str, Any], order: Sequence[int], queries: Sequence[Array] | None = None) -> Case:
     """Return the case with these sequences in this order. `queries` replace those of the sequences.
     Rows of queries that no sequence uses are left out.
     """
-    query_rows = [queries_of(given, b) for b in order] if queries is None else [*queries]
+    query_rows = [queries_of(given, sequence) for sequence in order] if queries is None else [*queries]
     changed_case = {**given} | {name: given[name][[*order]] for name in ("block_table", "lengths")}
     if given["cu_q"] is None:
         return changed_case | {"q": np.stack(query_rows) if query_rows else given["q"][:0]}
