@@ -80,6 +80,7 @@ for _name, _statement, _needed, _sizes in (
     ("sinks", "Sinks, with all other features.", ("sink",), {}),
 ):
     _domain(_name, _statement, *_PACKED, features=_needed, sizes=_NARROW | _sizes, share=0.25)
+_domain("operating points", "Packings of fixed lengths, with zeros.", _PACKED[0], points=packed_points.READS)
 _domain(
     "many rows",
     "More than 65536 rows of queries and of keys.",

@@ -8,7 +8,7 @@ import numpy as np
 from properties.strategies.operating_points import Point
 from properties.strategies.plain_calls import Sizes
 
-__all__ = ["MANY_ROWS"]
+__all__ = ["MANY_ROWS", "READS"]
 
 _LENGTHS = np.array([(65600, 2), (1, 65600), (3, 2), (2, 3)])
 """The numbers of queries and of keys of each sequence: few scores, and row numbers beyond 65536."""
@@ -25,3 +25,22 @@ MANY_ROWS = (
     Point("65606 rows", {**_TOTAL, "num_heads": 1, "kv_heads": 1, "head_dim": 1, "value_dim": 1}, _boundaries),
 )
 """Where laws ask whether row numbers beyond 16 bits are right."""
+
+_FEW: Sizes = {"n_q": 5, "n_k": 9, "num_heads": 4, "kv_heads": 2}
+
+
+def _ends(*ends: int) -> Any:
+    return np.array(ends, np.int32)
+
+
+_USED = {"cu_q": _ends(0, 2, 5), "cu_k": _ends(0, 5, 9), "seqused_k": _ends(3, 4)}
+READS = (
+    Point("two sequences", _FEW),
+    Point("causal", _FEW, lambda sizes: {"causal": True}),
+    Point("a window", _FEW, lambda sizes: {"window": (1, 1)}),
+    Point("sinks", _FEW, lambda sizes: {"sink": np.zeros(sizes["num_heads"])}),
+    Point("rows behind", _FEW, lambda sizes: {"cu_q": _ends(0, 1, 4), "cu_k": _ends(0, 3, 7)}),
+    Point("used keys", _FEW, lambda sizes: _USED),
+    Point("causal, used keys", _FEW, lambda sizes: {**_USED, "causal": True}),
+)  # fmt: skip
+"""Where laws ask what packed sequences read. The instrument has its own lengths besides."""
