@@ -369,6 +369,8 @@ class Implementation:
         sizes, lead, given = self.sizes(operation, arguments), operation.lead(arguments), operation.named(arguments)
         sequences = packing.lengths(given) if operation.has_sequences else ()
         sizes.pop("batch", None)
+        if operation.is_paged and bool(lead) != (given["cu_q"] is None):
+            return False
         ranked = len(lead) in self.ranks(operation) or not any(
             BATCH in operation.axes[parameter] for parameter in operation.arrays
         )

@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 from oracles.ball import Array
 from oracles.paged import page_numbers, page_rows
 
-__all__ = ["Gathered", "gathered", "in_order", "page_count", "queries_of", "unused_slots", "with_sequences"]
+__all__ = [
+    *("Gathered", "gathered", "in_order", "page_count", "pages_are_shared", "queries_of", "slots_of"),
+    *("unused_entries", "unused_slots", "with_sequences"),
+]
 
 Case = dict[str, Any]
 Gathered = list[tuple[Array, Array]]
@@ -21,7 +24,7 @@ def page_count(length: int, page_size: int) -> int:
     return -(-length // max(page_size, 1))
 
 
-def _slots(given: Mapping[str, Any]) -> list[NDArray[np.int64]]:
+def slots_of(given: Mapping[str, Any]) -> list[NDArray[np.int64]]:
     """Return the slots of the keys of each sequence; page n has the slots from page_size·n on."""
     pages, lengths = given["k_pages"], given["lengths"].astype(np.int64)
     numbers = page_numbers(given["block_table"], lengths, *pages.shape[:2])
@@ -31,15 +34,27 @@ def _slots(given: Mapping[str, Any]) -> list[NDArray[np.int64]]:
 def unused_slots(given: Mapping[str, Any]) -> NDArray[np.bool_]:
     """Return True for each page and slot (num_pages, page_size) that no sequence reads."""
     unused = np.ones(given["k_pages"].shape[:2], bool)
-    for slots in _slots(given):
+    for slots in slots_of(given):
         unused.reshape(-1)[slots] = False
     return unused
+
+
+def unused_entries(given: Mapping[str, Any]) -> NDArray[np.bool_]:
+    """Return True for each entry of the table of pages that is beyond the length of its sequence."""
+    counts = np.array([page_count(length, given["k_pages"].shape[1]) for length in given["lengths"].tolist()], int)
+    return np.asarray(np.arange(given["block_table"].shape[1]) >= counts[:, None])
+
+
+def pages_are_shared(given: Mapping[str, Any]) -> bool:
+    """Return whether a page is read at several entries of the table."""
+    used = given["block_table"][~unused_entries(given)]
+    return len(np.unique(used)) < len(used)
 
 
 def gathered(given: Mapping[str, Any]) -> Gathered:
     """Return the keys and the values of each sequence, in the order of their positions."""
     k, v = (given[name].reshape(-1, *given[name].shape[2:]) for name in ("k_pages", "v_pages"))
-    return [(k[slots], v[slots]) for slots in _slots(given)]
+    return [(k[slots], v[slots]) for slots in slots_of(given)]
 
 
 def in_order(given: Mapping[str, Any], sequence_keys: Gathered, page_size: int) -> Case:

@@ -13,6 +13,7 @@ import numpy as np
 
 from properties.contract import packing
 from properties.contract.features import PACKED
+from properties.inspection.array import Array
 from properties.inspection.places import spanned
 from properties.inspection.probe import Probe, Reading
 from properties.inspection.reads import LEAST_SHARE
@@ -49,6 +50,37 @@ class PackedReads:
     reading: Reading
     heads: tuple[int, int]
 
+    @property
+    def beginning(self) -> str:
+        """The lengths in words, or ""."""
+        parts = (
+            f"{name} {', '.join(map(str, each))}"
+            for name, each in zip(("n_q", "n_k"), np.transpose(self.lengths or [(0, 0)]), strict=True)
+        )
+        return f"with {' and '.join(parts)}: " if self.lengths else ""
+
+    def owner(self, row: int, side: str = "q") -> tuple[int, int]:
+        """The sequence that uses a row, and the place of the row there; −1 and the row for none."""
+        owners = ((sequence, row - rows.start) for sequence, rows in enumerate(self.rows[side]) if row in rows)
+        return next(owners, (-1, row))
+
+    def in_words(self, keys: Sequence[int], own: int, of_own: str = "") -> str:
+        """Rows of keys in words, by the sequence that uses them. `of_own` says what keys of the query's
+        own sequence are.
+        """
+        places: dict[int, list[int]] = {}
+        for row in keys:
+            sequence, place = self.owner(row, "k")
+            places.setdefault(sequence, []).append(place)
+        return " and ".join(
+            f"{of_own}{spanned(each, 'key')}"
+            if sequence == own
+            else f"{spanned(each, 'row')} of k, which no sequence uses"
+            if sequence < 0
+            else f"{spanned(each, 'key')} of sequence {sequence}"
+            for sequence, each in places.items()
+        )
+
 
 def packed_reads(probe: Probe, shape: Shape) -> tuple[PackedReads, ...]:
     """Measure what the queries read in the packing of a shape, if it is small, and in other packings,
@@ -59,7 +91,7 @@ def packed_reads(probe: Probe, shape: Shape) -> tuple[PackedReads, ...]:
         given = {**packed.arguments, **{side: packed.zeros(probe.operation, side) for side in packing.AXES}}
         heads = packed.sizes["num_heads"], packed.sizes["kv_heads"]
         blocks = [np.array([row]) for row in range(packed.sizes["total_k"] * heads[1])]
-        reading = probe.weights(packed, blocks)
+        (reading,) = probe.weights(packed, blocks, {})
         rows = {side: packing.rows_of(given, side) for side in packing.AXES}
         found.append(PackedReads(lengths, rows, reading, heads))
         if reading.wrong.any():
@@ -105,7 +137,7 @@ def _sentences(packed: PackedReads) -> list[str]:
     alike: dict[tuple[int, Any], list[tuple[int, int]]] = {}
     for index in np.flatnonzero(packed.reading.wrong.any(1)).tolist():
         row, head = divmod(index, packed.heads[0])
-        sequence, query = _owner(packed, "q", row)
+        sequence, query = packed.owner(row)
         if told := _difference(packed, index, sequence):
             alike.setdefault((sequence, told), []).append((query, head))
     sentences = []
@@ -114,19 +146,9 @@ def _sentences(packed: PackedReads) -> list[str]:
         words = f"{spanned(queries, 'query')} of sequence {sequence}"
         words += f" in {spanned(heads, 'head', packed.heads[0])}" if len(heads) < packed.heads[0] else ""
         sentences.append(f"{words} {' and '.join(f'{verbs[len(queries) > 1]} {rest}' for verbs, rest in told)}.")
-    if sentences and packed.lengths:
-        parts = (
-            f"{name} {', '.join(map(str, each))}"
-            for name, each in zip(("n_q", "n_k"), np.transpose(packed.lengths), strict=True)
-        )
-        sentences[0] = f"with {' and '.join(parts)}: {sentences[0]}"
+    if sentences:
+        sentences[0] = packed.beginning + sentences[0]
     return [f"{each[0].upper()}{each[1:]}" for each in sentences]
-
-
-def _owner(packed: PackedReads, side: str, row: int) -> tuple[int, int]:
-    """The sequence that uses a row, and the place of the row there; −1 and the row for none."""
-    owners = ((sequence, row - rows.start) for sequence, rows in enumerate(packed.rows[side]) if row in rows)
-    return next(owners, (-1, row))
 
 
 def _difference(packed: PackedReads, index: int, own: int) -> tuple[tuple[tuple[str, str], str], ...]:
@@ -144,28 +166,17 @@ def _difference(packed: PackedReads, index: int, own: int) -> tuple[tuple[tuple[
     (read_rows, read_heads), (due_rows, due_heads) = (np.divmod(each, packed.heads[1]) for each in (read, due))
     if np.array_equal(read_rows, due_rows):
         if np.array_equal(read_heads, due_heads):
-            total = f"{measured.sum():.4g}, should be {expected.sum():.4g}"
-            return ((_READS, f"the right keys, with weights that add up to {total}"),)
+            return ((_READS, f"the right keys, with {_weights(measured[read], expected[read])}"),)
         heads = (spanned(sorted(set(each.tolist())), "key head") for each in (read_heads, due_heads))
         return ((_READS, ", should read ".join(heads)),)
     surplus, missing = np.setdiff1d(read_rows, due_rows).tolist(), np.setdiff1d(due_rows, read_rows).tolist()
-    found = [(_READS, _keys(packed, surplus, own, "masked "))] if surplus else []
-    return tuple(found + ([(_MISSES, _keys(packed, missing, own))] if missing else []))
+    found = [(_READS, packed.in_words(surplus, own, "masked "))] if surplus else []
+    return tuple(found + ([(_MISSES, packed.in_words(missing, own))] if missing else []))
 
 
-def _keys(packed: PackedReads, rows: Sequence[int], own: int, of_own: str = "") -> str:
-    """Rows of keys in words, by the sequence that uses them. `of_own` says what keys of the query's
-    own sequence are.
-    """
-    places: dict[int, list[int]] = {}
-    for row in rows:
-        sequence, place = _owner(packed, "k", row)
-        places.setdefault(sequence, []).append(place)
-    return " and ".join(
-        f"{of_own}{spanned(each, 'key')}"
-        if sequence == own
-        else f"{spanned(each, 'row')} of k, which no sequence uses"
-        if sequence < 0
-        else f"{spanned(each, 'key')} of sequence {sequence}"
-        for sequence, each in places.items()
-    )
+def _weights(measured: Array, expected: Array) -> str:
+    """Wrong weights in words: by their sums, or if these are equal by the smallest and the largest."""
+    if abs(measured.sum() - expected.sum()) > _NEAR:
+        return f"weights that add up to {measured.sum():.4g}, should be {expected.sum():.4g}"
+    ends = (f"from {each.min():.4g} to {each.max():.4g}" for each in (measured, expected))
+    return f"weights {', should be '.join(ends)}"

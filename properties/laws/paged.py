@@ -10,7 +10,16 @@ import numpy as np
 from oracles.ball import Ball
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.paging import Case, gathered, in_order, page_count, queries_of, unused_slots, with_sequences
+from properties.contract.paging import (
+    Case,
+    gathered,
+    in_order,
+    page_count,
+    pages_are_shared,
+    queries_of,
+    unused_slots,
+    with_sequences,
+)
 from properties.contract.results import Result
 from properties.contract.subject import Subject
 from properties.laws.law import Laws, always
@@ -86,10 +95,7 @@ def _copied(subject: Subject, case: Case, choose: Choices) -> Case | None:
     pages of its own, one behind the other.
     """
     page_size = case["k_pages"].shape[1]
-    page_counts = [page_count(length, page_size) for length in case["lengths"].tolist()]
-    of_sequences = (row[:count] for row, count in zip(case["block_table"], page_counts, strict=True))
-    used = np.concatenate([np.zeros(0, int), *of_sequences])
-    return in_order(case, gathered(case), page_size) if len(np.unique(used)) < len(used) else None
+    return in_order(case, gathered(case), page_size) if pages_are_shared(case) else None
 
 
 def _resized(subject: Subject, case: Case, choose: Choices) -> Case | None:

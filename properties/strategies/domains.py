@@ -108,6 +108,7 @@ for _name, _statement, _needed, _family in (
     ("sinks", "Sinks, with all other features.", ("sink",), {}),
 ):
     _domain(_name, _statement, *_PAGED, features=_needed, sizes=_FEW_QUERIES | _family, share=0.25)
+_domain("operating points", "Tables of fixed lengths, with zeros.", *_PAGED, points=paged_points.READS)
 _domain(
     "many pages",
     "More than 256 and more than 65536 pages.",

@@ -1,4 +1,4 @@
-"""Operating points of keys in pages: tables with page numbers beyond 8 and 16 bits."""
+"""Operating points of keys in pages: small tables, and tables with page numbers beyond 8 and 16 bits."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy as np
 from properties.strategies.operating_points import Point
 from properties.strategies.plain_calls import Sizes
 
-__all__ = ["MANY_PAGES"]
+__all__ = ["MANY_PAGES", "READS"]
 
 _BORDERS = (2**7, 2**8, 2**15, 2**16)
 
@@ -32,3 +32,13 @@ MANY_PAGES = tuple(
 """Where laws ask whether numbers of pages beyond 8 and 16 bits are right. With many pages only narrow
 heads fit into memory.
 """
+
+_FEW: Sizes = {"batch": 2, "n_q": 2, "n_k": 5, "page_size": 2, "num_heads": 4, "kv_heads": 2}
+READS = (
+    Point("two sequences", _FEW),
+    Point("not causal", _FEW, lambda sizes: {"causal": False}),
+    Point("a window", _FEW, lambda sizes: {"window": (1, None)}),
+    Point("sinks", _FEW, lambda sizes: {"sink": np.zeros(sizes["num_heads"])}),
+    Point("ragged queries", _FEW, lambda sizes: {"cu_q": np.array([0, 1, 2 * sizes["n_q"]], np.int32)}),
+)
+"""Where laws ask what queries read from pages. The instrument has its own tables besides."""

@@ -16,6 +16,8 @@ from properties.bugs.reference import REFERENCE
 from properties.contract import packing, paging
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
+from properties.contract.results import BrokenError
+from properties.contract.subject import Subject
 from properties.laws import LAWS
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
@@ -24,6 +26,7 @@ from properties.tests.kills import kills_of
 
 PAGED = "paged_attention"
 OPERATION = OPERATIONS[PAGED]
+READS = next(law for law in LAWS if law.name == "each query reads the pages of its sequence")
 
 
 def reference(conventions=None, features=FEATURES, **promises):
@@ -162,3 +165,29 @@ def test_smaller_cases_have_tables_that_name_their_pages():
             packing.lengths(smaller)
             assert len(paging.gathered(smaller)) == len(smaller["lengths"])
             assert smaller["cu_q"] is not None or len(smaller["q"]) == len(smaller["lengths"])
+
+
+SENTENCES = {
+    "paged-last-page-read-whole": "Queries 0–1 of sequence 0 read slot 1 of its last page (beyond its length).",
+    "paged-last-partial-page-is-lost": "Query 1 of sequence 0 misses key 4.",
+    "paged-table-row-of-sequence-0": "Query 0 of sequence 1 reads page 4, slot 0 (of sequence 0) and page 5, slots 0–1 "
+    "(of sequence 0) and misses keys 0–2.",
+    "paged-empty-sequence-has-a-key": "With n_q 3, 3, 3 and n_k 2, 0, 4: queries 0–2 of sequence 1 read page 2, slot 0 "
+    "(of sequence 0).",
+    "paged-shared-prefix-counted-twice": "With n_q 2, 2 and n_k 4, 6: queries 0–1 of sequence 1 read the right keys, "
+    "with weights from 0.1111 to 0.2222, should be from 0.1667 to 0.1667.",
+    "paged-first-query-at-the-first-key": "Query 0 of sequence 0 misses keys 1–3.",
+    "paged-position-below-0-is-0": "With n_q 3, 3, 3 and n_k 2, 0, 4: query 0 of sequence 0 reads masked key 0.",
+}
+
+
+@pytest.mark.parametrize("bug", SENTENCES)
+def test_the_instrument_says_which_slots_a_query_reads(bug):
+    mutant, said = MUTANTS[bug].implementation(), []
+    cases = Cases(OPERATION, DOMAINS[PAGED]["operating points"], mutant)
+    for seed in range(len(cases.fixed)):
+        try:
+            READS.hold(Subject(mutant, PAGED), READS.case(cases.draw(seed), seed))
+        except BrokenError as broken:
+            said.append(str(broken))
+    assert any(sentences.startswith(SENTENCES[bug]) for sentences in said), said
