@@ -55,7 +55,7 @@ def paged_attention(
     layout = "heads_first" if is_batch else conventions.packed_lse
     of_packed["conventions"] = replace(conventions, causal="bottom_right", packed_lse=layout)
     k, v = (_gathered(x, numbers, used) for x in (k_pages, v_pages))
-    rows = q.reshape(-1, *q.shape[-2:])
+    rows = q if not is_batch else _flat(q)
     out, lse = packed_attention(rows, k, v, boundaries, [0, *used.cumsum().tolist()], **of_packed)
     if not is_batch:
         return out, lse
@@ -101,7 +101,12 @@ def page_rows(numbers: list[NDArray[np.int64]], lengths: NDArray[np.int64], size
 
 def _gathered(pages: Array, numbers: list[NDArray[np.int64]], lengths: NDArray[np.int64]) -> Array:
     """Return the keys or values of all sequences, one sequence behind the other."""
-    return pages.reshape(-1, *pages.shape[2:])[page_rows(numbers, lengths, pages.shape[1])]
+    return _flat(pages)[page_rows(numbers, lengths, pages.shape[1])]
+
+
+def _flat(x: Array) -> Array:
+    """Return an array with its first two axes as one."""
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
 
 def _boundaries(q: Array, batch: int, cu_q: Any) -> Any:

@@ -191,8 +191,8 @@ def paged_table_stride_of_the_longest_length(paging: Paging, sequence: int, entr
 )
 def paged_table_is_not_read(paging: Paging, sequence: int, entries: Any) -> Any:
     """The code reads the pages of all sequences one behind the other, and ignores the table."""
-    first = sum(_page_total(paging, exchanged) for exchanged in range(sequence))
-    return first + entries
+    first_page = sum(_page_total(paging, exchanged) for exchanged in range(sequence))
+    return first_page + entries
 
 
 @bug.in_step(
@@ -218,7 +218,7 @@ def paged_second_page_follows_the_first(paging: Paging, sequence: int, entries: 
     "lightseekorg/tokenspeed#522",
 )
 def paged_page_of_the_step_before(paging: Paging, sequence: int, entries: Any) -> Any:
-    """The loop loads the number of a page after the keys, so it uses that of the step before."""
+    """The loop loads the number of a page after the keys, so it uses the number of the step before."""
     return pages_of(paging, sequence, np.maximum(entries - 1, 0))
 
 
@@ -320,9 +320,9 @@ def paged_values_without_the_table(
 ) -> Any:
     """The code reads values one page behind the other, and keys by the table."""
     size = k_pages.shape[1]
-    counts = -(-lengths // max(size, 1))
+    page_counts = -(-lengths // max(size, 1))
     values = np.zeros(v_pages.shape)
-    for table_row, start, count in zip(block_table, np.cumsum([0, *counts]), counts, strict=False):
+    for table_row, start, count in zip(block_table, np.cumsum([0, *page_counts]), page_counts, strict=False):
         values[table_row[:count]] = v_pages[np.minimum(start + np.arange(count), len(v_pages) - 1)]
     return paged_attention(q, k_pages, values, block_table, lengths, **options)
 
@@ -337,16 +337,16 @@ def paged_values_without_the_table(
     "vllm-project/vllm#11635",
 )
 def paged_shared_prefix_counted_twice(pages: Array, paging: Paging, sequence: int) -> Array:
-    """The code computes the first page, if a sequence shares it with the first one, in a pass of its
-    own, and again with the other pages.
+    """The code computes the first page, if a sequence shares it with the first one, in a separate
+    pass, and again with the other pages.
     """
-    keys = sequence_keys(pages, paging, sequence)
+    sequence_values = sequence_keys(pages, paging, sequence)
     is_shared = (
         sequence > 0
         and paging.table[sequence, 0] == paging.table[0, 0]
         and min(paging.lengths[0], paging.lengths[sequence]) > 0
     )
-    return np.concatenate([keys[:, : paging.size], keys], 1) if is_shared else keys
+    return np.concatenate([sequence_values[:, : paging.size], sequence_values], 1) if is_shared else sequence_values
 
 
 @bug.in_step(
@@ -358,9 +358,9 @@ def paged_shared_prefix_counted_twice(pages: Array, paging: Paging, sequence: in
     origin="a number of pages that does not divide by the number of splits; compare Dao-AILab/flash-attention#2550",
 )
 def paged_split_loses_its_remainder(pages: Array, paging: Paging, sequence: int) -> Array:
-    """Two parts get ⌊pages / 2⌋ pages each, so the last page of an odd number has none."""
-    keys, total = sequence_keys(pages, paging, sequence), _page_total(paging, sequence)
-    return keys[:, : total // 2 * 2 * paging.size] if total > 2 else keys
+    """Two parts get ⌊pages / 2⌋ pages each, so an odd number of pages loses the last."""
+    sequence_values, total = sequence_keys(pages, paging, sequence), _page_total(paging, sequence)
+    return sequence_values[:, : total // 2 * 2 * paging.size] if total > 2 else sequence_values
 
 
 # -- Queries ---------------------------------------------------------------------------------------
@@ -401,7 +401,7 @@ def paged_offset_from_whole_pages(paging: Paging, sequence: int) -> int:
     origin="max_seqlen_q instead of the number of queries of the sequence",
 )
 def paged_offset_from_the_most_queries(paging: Paging, sequence: int) -> int:
-    """The code takes the largest number of queries for that of each sequence."""
+    """The code uses the largest number of queries for each sequence."""
     return int(paging.lengths[sequence]) - int(np.diff(paging.cu_q).max(initial=0))
 
 
@@ -440,10 +440,10 @@ def paged_weights_of_0_times_unused_values(
         [_of_last_page(v_pages, table_row, int(length)) for table_row, length in zip(block_table, lengths, strict=True)]
     )
     cu_q = options.get("cu_q")
-    counts = np.full(len(lengths), q.shape[1]) if cu_q is None else np.diff(cu_q)
-    spoilt = np.repeat(is_spoilt, counts).reshape(out.shape[:-2] if cu_q is None else -1)
+    query_counts = np.full(len(lengths), q.shape[1]) if cu_q is None else np.diff(cu_q)
+    in_order = np.repeat(is_spoilt, query_counts).reshape(out.shape[:-2] if cu_q is None else -1)
     spoilt_rows = np.zeros(out.shape[:-2], bool)
-    spoilt_rows[: len(spoilt)] = spoilt
+    spoilt_rows[: len(in_order)] = in_order
     return np.where(spoilt_rows[..., None, None], np.nan, out), lse
 
 

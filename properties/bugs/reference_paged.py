@@ -20,6 +20,7 @@ __all__ = [
     "paged_attention",
     "pages_of",
     "query_rows_of",
+    "rows_of_batch",
     "sequence_keys",
     "slots_first",
 ]
@@ -52,13 +53,13 @@ def key_count(paging: Paging, sequence: int) -> int:
 
 
 def slots_first(pages: Array) -> Array:
-    """Return pages with the axis of slots before that of heads."""
+    """Return pages with the axis of slots before the axis of heads."""
     return pages.swapaxes(1, 2) if declared().page_layout == "heads_first" else pages
 
 
 def page_contents(pages: Array, numbers: Any, slots: Any) -> Array:
-    """Return the slots of some pages. As on a device, a number that is not that of a page does not
-    raise: it is the first or the last page.
+    """Return the slots of some pages. As on a device, a number without a page does not raise: it
+    is the first or the last page.
     """
     return np.asarray(pages[np.clip(numbers, 0, len(pages) - 1), slots])
 
@@ -67,6 +68,11 @@ def sequence_keys(pages: Array, paging: Paging, sequence: int) -> Array:
     """Return the keys or values of a sequence, with the axis of heads first."""
     entries, slots = page_places(np.arange(key_count(paging, sequence)), paging.size)
     return page_contents(pages, pages_of(paging, sequence, entries), slots).swapaxes(0, 1)
+
+
+def rows_of_batch(q: Array) -> Array:
+    """Return the queries of all sequences in one axis of rows."""
+    return q if q.ndim == 3 else q.reshape(q.shape[0] * q.shape[1], *q.shape[2:])
 
 
 def query_rows_of(paging: Paging, sequence: int) -> Any:
@@ -84,7 +90,7 @@ def paged_attention(
 ) -> tuple[Array, Array]:
     """Return the output and the log-sum-exp of the queries of all sequences."""
     cu_q, of_attention = options.pop("cu_q", None), {"causal": True, **options}
-    query_rows, k_pages, v_pages = q.reshape(-1, *q.shape[-2:]), slots_first(k_pages), slots_first(v_pages)
+    query_rows, k_pages, v_pages = rows_of_batch(q), slots_first(k_pages), slots_first(v_pages)
     boundaries = q.shape[1] * np.arange(len(lengths) + 1) if cu_q is None else cu_q
     paging = Paging(block_table, lengths, k_pages.shape[1], boundaries)
     out, lse = np.zeros((*query_rows.shape[:2], v_pages.shape[-1])), np.zeros(query_rows.shape[:2])

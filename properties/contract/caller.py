@@ -399,7 +399,7 @@ class Caller:
         return conversion.given(~handed if blocks else handed, implementation, None, layout)
 
     def _has_rows_first(self, operation: Operation, axes: int) -> bool:
-        """Return whether log-sum-exps with a number of axes have the axis of rows before that of heads."""
+        """Return whether log-sum-exps with a number of axes have rows before heads."""
         is_packed = operation.has_sequences and axes == 2
         return is_packed and self.implementation.resolved_conventions.packed_lse == "rows_first"
 

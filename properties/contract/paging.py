@@ -10,7 +10,7 @@ from oracles.ball import Array
 from oracles.paged import page_numbers, page_rows
 
 __all__ = [
-    *("Gathered", "gathered", "in_order", "page_count", "pages_are_shared", "queries_of", "slots_of"),
+    *("Gathered", "flat", "gathered", "in_order", "page_count", "pages_are_shared", "queries_of", "slots_of"),
     *("unused_entries", "unused_slots", "with_sequences"),
 ]
 
@@ -51,14 +51,19 @@ def pages_are_shared(given: Mapping[str, Any]) -> bool:
     return len(np.unique(used)) < len(used)
 
 
+def flat(x: Array) -> Array:
+    """Return an array with its first two axes as one: the slots of all pages, or the rows of a batch."""
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+
+
 def gathered(given: Mapping[str, Any]) -> Gathered:
     """Return the keys and the values of each sequence, in the order of their positions."""
-    k, v = (given[name].reshape(-1, *given[name].shape[2:]) for name in ("k_pages", "v_pages"))
+    k, v = (flat(given[name]) for name in ("k_pages", "v_pages"))
     return [(k[slots], v[slots]) for slots in slots_of(given)]
 
 
 def in_order(given: Mapping[str, Any], sequence_keys: Gathered, page_size: int) -> Case:
-    """Return the case with these keys in pages of a size: each sequence has pages of its own, one
+    """Return the case with these keys in pages of a size: the pages of a sequence are its own, one
     behind the other, and the table has no more entries than the longest sequence needs. Unused
     slots are 0, and so are unused entries of the table.
     """
@@ -69,7 +74,7 @@ def in_order(given: Mapping[str, Any], sequence_keys: Gathered, page_size: int) 
     for sequence, of_sequence in enumerate(sequence_keys):
         block_table[sequence, : page_counts[sequence]] = starts[sequence] + np.arange(page_counts[sequence])
         for all_pages, keys_or_values in zip(pages, of_sequence, strict=True):
-            slots = all_pages.reshape(-1, *all_pages.shape[2:])[starts[sequence] * page_size :]
+            slots = flat(all_pages)[starts[sequence] * page_size :]
             slots[: len(keys_or_values)] = keys_or_values
     lengths = np.array([len(k) for k, _ in sequence_keys], np.int32)
     return {**given} | {"k_pages": pages[0], "v_pages": pages[1], "block_table": block_table, "lengths": lengths}
@@ -82,7 +87,7 @@ def queries_of(given: Mapping[str, Any], sequence: int) -> Array:
 
 
 def with_sequences(given: Mapping[str, Any], order: Sequence[int], queries: Sequence[Array] | None = None) -> Case:
-    """Return the case with these sequences in this order. `queries` replace those of the sequences.
+    """Return the case with these sequences in this order. `queries` replace the queries of the sequences.
     Rows of queries that no sequence uses are left out.
     """
     query_rows = [queries_of(given, sequence) for sequence in order] if queries is None else [*queries]

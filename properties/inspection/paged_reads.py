@@ -53,22 +53,22 @@ class PagedReads(PackedReads):
         """Slots in words: keys of the sequence itself, slots of its pages beyond its length, and slots
         of other pages by page.
         """
-        mine = [*self.slots[own]]
-        places = [mine.index(slot) for slot in keys if slot in mine]
+        own_slots = [*self.slots[own]]
+        places = [own_slots.index(slot) for slot in keys if slot in own_slots]
         found = [f"{of_own}{spanned(sorted(places), 'key')}"] if places else []
-        others: dict[int, list[int]] = {}
+        other_slots: dict[int, list[int]] = {}
         for slot in keys:
-            if slot not in mine:
-                others.setdefault(slot // self.size, []).append(slot % self.size)
-        return " and ".join(found + [self._of_page(page, slots, own) for page, slots in others.items()])
+            if slot not in own_slots:
+                other_slots.setdefault(slot // self.size, []).append(slot % self.size)
+        return " and ".join(found + [self._of_page(page, slots, own) for page, slots in other_slots.items()])
 
     def _of_page(self, page: int, slots: Sequence[int], own: int) -> str:
         """Slots of a page that the sequence should not read, in words."""
         if page in self.pages[own]:
             place = "its last page" if page == self.pages[own][-1] else f"its page {page}"
             return f"{spanned(slots, 'slot')} of {place} (beyond its length)"
-        numbers = {page * self.size + slot for slot in slots}
-        owners = [b for b, used in enumerate(self.slots) if numbers <= {*used}]
+        slot_numbers = {page * self.size + slot for slot in slots}
+        owners = [b for b, used in enumerate(self.slots) if slot_numbers <= {*used}]
         owner = f"of sequence {owners[0]}" if owners else "of no sequence"
         return f"page {page}, {spanned(slots, 'slot')} ({owner})"
 
@@ -94,8 +94,8 @@ def paged_reads(probe: Probe, shape: Shape) -> tuple[PagedReads, ...]:
 def _query_rows(given: dict[str, Any]) -> list[range]:
     """The rows of the queries of each sequence, all of them in one axis."""
     batch, cu_q = len(given["lengths"]), given["cu_q"]
-    ends = given["q"].shape[1] * np.arange(batch + 1) if cu_q is None else cu_q
-    return [range(int(ends[b]), int(ends[b + 1])) for b in range(batch)]
+    boundaries = given["q"].shape[1] * np.arange(batch + 1) if cu_q is None else cu_q
+    return [range(int(boundaries[b]), int(boundaries[b + 1])) for b in range(batch)]
 
 
 def _shapes(probe: Probe, shape: Shape) -> Iterator[tuple[Sequence[tuple[int, int]] | None, Shape]]:
@@ -104,10 +104,10 @@ def _shapes(probe: Probe, shape: Shape) -> Iterator[tuple[Sequence[tuple[int, in
         yield None, _wide(probe, shape)
     for size in dict.fromkeys((3, shape.sizes["page_size"])):
         for queries, lengths, pages in _TABLES:
-            other = _with_table(shape, size, queries, lengths, pages)
-            if probe.takes(other):
-                n_k = other.arguments["lengths"].tolist()
-                yield [(queries, length) for length in n_k], _wide(probe, other)
+            other_shape = _with_table(shape, size, queries, lengths, pages)
+            if probe.takes(other_shape):
+                n_k = other_shape.arguments["lengths"].tolist()
+                yield [(queries, length) for length in n_k], _wide(probe, other_shape)
 
 
 def _with_table(
@@ -116,10 +116,10 @@ def _with_table(
     """The shape with another table, and a number of queries for each sequence."""
     batch, is_ragged = len(pages), "cu_q" in shape.arguments
     block_table = np.array(pages, np.int32)
-    first = int(block_table[0, 0])
+    first_page = int(block_table[0, 0])
     arguments = {
         **shape.arguments,
-        "block_table": np.where(block_table == _UNUSED, first, block_table),
+        "block_table": np.where(block_table == _UNUSED, first_page, block_table),
         "lengths": np.array([size * whole + more for whole, more in lengths], np.int32),
         **({"cu_q": queries * np.arange(batch + 1, dtype=np.int32)} if is_ragged else {}),
     }

@@ -12,6 +12,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.paging import (
     Case,
+    flat,
     gathered,
     in_order,
     page_count,
@@ -84,15 +85,19 @@ def _lengthened(subject: Subject, case: Case, choose: Choices) -> Case:
     """For every table with more entries behind each row, of any numbers: the results are the same. Where
     the adapter declares that all entries name pages, the numbers are those of pages.
     """
-    pages, shape = len(case["k_pages"]), (len(case["lengths"]), choose.among([1, 3, 8]))
-    numbers = np.zeros(shape, np.int32) if _is_valid_only(subject) else np.full(shape, choose.among([-1, pages]))
-    other_entries = choose.integers(0, max(pages - 1, 0), shape) if choose.happens() else numbers
+    num_pages, entries_shape = len(case["k_pages"]), (len(case["lengths"]), choose.among([1, 3, 8]))
+    numbers = (
+        np.zeros(entries_shape, np.int32)
+        if _is_valid_only(subject)
+        else np.full(entries_shape, choose.among([-1, num_pages]))
+    )
+    other_entries = choose.integers(0, max(num_pages - 1, 0), entries_shape) if choose.happens() else numbers
     return case | {"block_table": np.concatenate([case["block_table"], other_entries.astype(np.int32)], 1)}
 
 
 def _copied(subject: Subject, case: Case, choose: Choices) -> Case | None:
     """For every case in which sequences share pages: the results are the same where each sequence has
-    pages of its own, one behind the other.
+    its own pages, one behind the other.
     """
     page_size = case["k_pages"].shape[1]
     return in_order(case, gathered(case), page_size) if pages_are_shared(case) else None
@@ -123,7 +128,7 @@ def _in_one_axis(subject: Subject, case: Case, choose: Choices) -> Case | None:
     if case["cu_q"] is not None:
         return None
     q = case["q"]
-    return case | {"q": q.reshape(-1, *q.shape[2:]), "cu_q": (q.shape[1] * np.arange(len(q) + 1)).astype(np.int32)}
+    return case | {"q": flat(q), "cu_q": (q.shape[1] * np.arange(len(q) + 1)).astype(np.int32)}
 
 
 def _one_page_size(implementation: Implementation) -> str:
@@ -216,17 +221,19 @@ def a_query_with_one_key_returns_its_value(subject: Subject, *arguments: Any) ->
     output is the value in the first slot of the first page of the sequence.
     """
     case = _OPERATION.named(arguments)
-    alone = [b for b, length in enumerate(case["lengths"]) if length > 0 and len(queries_of(case, b))]
-    query_rows = [queries_of(case, b)[:1] for b in alone]
-    changed = with_sequences(case, alone, query_rows) | {"sink": None, "window": None}
-    changed["lengths"] = np.ones(len(alone), case["lengths"].dtype)
-    if not alone or not subject.takes(*changed.values()):
+    with_keys = [b for b, length in enumerate(case["lengths"]) if length > 0 and len(queries_of(case, b))]
+    query_rows = [queries_of(case, b)[:1] for b in with_keys]
+    changed = with_sequences(case, with_keys, query_rows) | {"sink": None, "window": None}
+    changed["lengths"] = np.ones(len(with_keys), case["lengths"].dtype)
+    if not with_keys or not subject.takes(*changed.values()):
         return False
     out, _ = subject(*changed.values())
-    values = case["v_pages"][changed["block_table"][:, 0], 0]
-    heads, kv_heads = np.arange(case["q"].shape[-2]), values.shape[1]
-    of_heads = heads % kv_heads if subject.conventions.kv_heads == "tile" else heads * kv_heads // len(heads)
-    subject.close(out, values[:, of_heads].reshape(out.value.shape))
+    first_values = case["v_pages"][changed["block_table"][:, 0], 0]
+    query_heads, kv_heads = np.arange(case["q"].shape[-2]), first_values.shape[1]
+    of_heads = (
+        query_heads % kv_heads if subject.conventions.kv_heads == "tile" else query_heads * kv_heads // len(query_heads)
+    )
+    subject.close(out, first_values[:, of_heads].reshape(out.value.shape))
     return None
 
 

@@ -58,7 +58,7 @@ def paged_attention(
     if q.ndim != (4 if cu_q is None else 3):
         raise ValueError(f"q has shape {q.shape}, but should be (batch, nQ, H, d), or (totalQ, H, d) with cu_q.")
     pages = page_numbers(block_table, lengths, *k_pages.shape[:2])
-    of_sequences = q if cu_q is not None else q.reshape(-1, *q.shape[2:])
+    of_sequences = q if cu_q is not None else q.reshape(q.shape[0] * q.shape[1], *q.shape[2:])
     cu = [n * q.shape[1] for n in range(len(q) + 1)] if cu_q is None else cu_q
     k, v = (_gathered(x, pages, lengths) for x in (k_pages, v_pages))
     cu_k = np.cumsum([0, *np.ravel(lengths)])
