@@ -233,16 +233,18 @@ def the_order_of_positions_that_all_queries_see_does_not_matter(
     order give the same results, without ALiBi.
     """
     decoding = _case(subject, arguments)
-    count = decoding.k.shape[-2]
-    shared = count if decoding.causal is False else min(count, decoding.empty.prefix)
+    position_count = min(decoding.k.shape[-2], decoding.q.shape[-2])
+    shared = position_count if decoding.causal is False else min(position_count, decoding.empty.prefix)
     if shared < 2:
         return False
-    order = [*choose.order(shared).tolist(), *range(shared, count)]
-    asked = choose.integer(1, min(count, decoding.q.shape[-2]))
+    new_order = [*choose.order(shared).tolist(), *range(shared, position_count)]
     plain = decoding.changed(
-        q=decoding.q[..., :asked, :], steps=f"append {count} rows 0; attend {asked} rows 0", alibi=None, capacity=None
+        **{name: decoding.arguments[name][..., :position_count, :] for name in "qkv"},
+        steps=f"append {position_count} rows 0; attend {position_count} rows 0",
+        alibi=None,
+        capacity=None,
     )
-    changed = plain.changed(k=decoding.k[..., order, :], v=decoding.v[..., order, :])
+    changed = plain.changed(k=decoding.k[..., new_order, :], v=decoding.v[..., new_order, :])
     _check_equal(subject, plain.results(), changed.results(), slice(None))
     return True
 
