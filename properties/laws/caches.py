@@ -234,15 +234,19 @@ def the_order_of_positions_that_all_queries_see_does_not_matter(
     """
     decoding = _case(subject, arguments)
     position_count = min(decoding.k.shape[-2], decoding.q.shape[-2])
-    shared = position_count if decoding.causal is False else min(position_count, decoding.empty.prefix)
-    if shared < 2:
+    if position_count < 2:
         return False
+    offers = subject.implementation.of_caches(BATCHED)
+    has_prefix = "prefix" in offers and ("causal" not in offers or choose.happens())
+    shared = choose.integer(2, position_count) if has_prefix else position_count
+    options = {"prefix": shared, "causal": None} if has_prefix else {"prefix": None, "causal": False, "window": None}
     new_order = [*choose.order(shared).tolist(), *range(shared, position_count)]
     plain = decoding.changed(
         **{name: decoding.arguments[name][..., :position_count, :] for name in "qkv"},
         steps=f"append {position_count} rows 0; attend {position_count} rows 0",
         alibi=None,
         capacity=None,
+        **options,
     )
     changed = plain.changed(k=decoding.k[..., new_order, :], v=decoding.v[..., new_order, :])
     _check_equal(subject, plain.results(), changed.results(), slice(None))
