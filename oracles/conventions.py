@@ -50,6 +50,9 @@ class Conventions:
                       anything (`unspecified`) or 0 (`zero`)
     max_seqlen        the lengths max_seqlen_q and max_seqlen_k are those of the longest sequences
                       (`exact`), or may be larger (`bound`)
+    page_layout       the pages of keys and values have the axis of slots before that of heads
+                      (`slots_first`: num_pages, page_size, kv_heads, width), or after it
+                      (`heads_first`)
     softcap_order     a softcap acts on the score (`before_bias`), on the sum of score and bias
                       (`after_bias`), or on that sum after masking (`after_mask`). In the last case
                       masked keys have the logit −c, and are read
@@ -57,7 +60,8 @@ class Conventions:
     lse_sink          the log-sum-exp has the sink in it (`included`) or not (`excluded`)
     scale_default     the default scale: 1/√d (`rsqrt`) or 1 (`one`)
     causal_with_mask  a mask and causality `compose`; or only one of them counts (`mask_wins`,
-                      `causal_wins`); or the call is refused (`refuse`)
+                      `causal_wins`); or causality counts, and neither the mask nor the bias does
+                      (`causal_alone`); or a mask with causality is refused (`refuse`)
     alibi_slopes      the slopes of n heads. `press`: 2^(−8h/m) for the largest power of two m ≤ n,
                       then every second slope of 2m heads. `geometric`: 2^(−8h/n)
     alibi_reference   biases are −slope·|p − j| (`distance`) or slope·j (`key`)
@@ -90,11 +94,12 @@ class Conventions:
     packed_lse: Literal["heads_first", "rows_first"] = "heads_first"
     padding_rows: Literal["unspecified", "zero"] = "unspecified"
     max_seqlen: Literal["exact", "bound"] = "exact"
+    page_layout: Literal["slots_first", "heads_first"] = "slots_first"
     softcap_order: Literal["before_bias", "after_bias", "after_mask"] = "before_bias"
     lse_base: Literal["e", "2"] = "e"
     lse_sink: Literal["included", "excluded"] = "included"
     scale_default: Literal["rsqrt", "one"] = "rsqrt"
-    causal_with_mask: Literal["compose", "mask_wins", "causal_wins", "refuse"] = "compose"
+    causal_with_mask: Literal["compose", "mask_wins", "causal_wins", "causal_alone", "refuse"] = "compose"
     alibi_slopes: Literal["press", "geometric"] = "press"
     alibi_reference: Literal["distance", "key"] = "distance"
     yarn_truncate: Literal["truncated", "exact"] = "truncated"

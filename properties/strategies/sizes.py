@@ -15,7 +15,7 @@ from properties.strategies.choices import Choices
 from properties.strategies.domain import BROAD, EDGES, EVEN, LENGTHS, LONG, SHORT, Domain
 from properties.strategies.domains import DOMAINS, ODDITIES, QUIRKS
 
-__all__ = ["Sizes", "UnsupportedError"]
+__all__ = ["PAIRED", "Sizes", "UnsupportedError"]
 
 SIZES: dict[str, Sequence[int]] = {
     "n_q": LENGTHS,
@@ -36,10 +36,11 @@ SIZES: dict[str, Sequence[int]] = {
     "rows": (1, 2, 3, 16, 100),
     "batch": (1, 2, 3),
     "sequences": (2, 3, 1, 4, 5, 3),
+    "page_size": (3, 1, 2, 4, 8, 16, 24, 3, 16, 128),
 }
 """The sizes of everyday cases. The first is the simplest."""
 
-_PAIRED = (
+PAIRED = (
     "rope",
     "apply_rotary",
     "rotate_half",
@@ -48,7 +49,7 @@ _PAIRED = (
     "rope_tables",
     "rotary_frequencies",
 )  # operations on pairs of dimensions
-_PACKED = ("total_q", "total_k", "boundaries")  # sizes that follow from the lengths of packed sequences
+_OF_SEQUENCES = ("total_q", "total_k", "boundaries", "num_pages", "max_pages")  # they follow from lengths
 _PARTNERS = {"n_q": "n_k", "head_dim": "value_dim"}
 """Pairs of sizes: the second is chosen after the first, and often equals it."""
 # How much larger than the first the second size of a pair may be, if no domain has a supported pair.
@@ -189,7 +190,7 @@ class Sizes:
             axis
             for parameter in operation.parameters
             for axis in operation.axes.get(parameter, (parameter,))
-            if axis not in (BATCH, "pairs", *_PACKED)
+            if axis not in (BATCH, "pairs", *_OF_SEQUENCES)
             and not operation.is_setting(axis)
             and not operation.is_length(axis)
         )
@@ -255,6 +256,9 @@ class Sizes:
             options = (*options, *listed)
         if name == "num_heads" and "kv_heads" in sizes and not self.implementation.support.listed(name):
             options = [sizes["kv_heads"] * group for group in self.domain.sizes.get("group", SIZES["group"])]
+        if name == "value_dim" and "latent" in self.operation.parameters:
+            most = sizes["head_dim"]
+            options = [*(size for size in options if size <= most), *({most - most // 3, most} - {0})]
         if name == "rows":  # a table has at least the rows that are read
             fewest_rows = max(1, sizes.get("start_pos", 0) + sizes.get("seq_len", 0))
             options = (
@@ -284,7 +288,7 @@ class Sizes:
         operation = self.operation
         if "wq" in operation.axes:
             return _TOKENS.get(name) or SIZES[name]
-        paired = (name == "head_dim" and operation.forward in _PAIRED) or (
+        paired = (name == "head_dim" and operation.forward in PAIRED) or (
             name == "embed_dim" and operation.name.startswith("sinus")
         )
         return EVEN if paired else SIZES[name]
