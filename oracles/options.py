@@ -80,7 +80,7 @@ class DotProductOptions(MultiHeadOptions, CausalOptions, total=False):
     """The options of scaled dot-product attention."""
 
 
-class _SoftmaxOptions(_ScaleOptions, total=False):
+class _ScoreOptions(AnswerOptions, total=False):
     causal: Annotated[bool, Option("the query at position p attends only to keys j ≤ p", False)]
     window: Annotated[
         Window,
@@ -90,11 +90,10 @@ class _SoftmaxOptions(_ScaleOptions, total=False):
     sink: Annotated[Any, Option("(H,): for each head the logit of a key without a value; −∞ for a head without a sink")]
 
 
-class FeatureOptions(_SoftmaxOptions, total=False):
-    """The options of `attention_vjp`."""
+class LatentOptions(_ScoreOptions, total=False):
+    """The options of `latent_attention`."""
 
     mask: Annotated[Any, Option("bool, broadcast to (…, H, n_q, n_k)")]
-    bias: Annotated[Any, Option("float, broadcast to (…, H, n_q, n_k); −∞ masks the entry")]
     offset: Annotated[
         Any,
         Option(
@@ -104,7 +103,13 @@ class FeatureOptions(_SoftmaxOptions, total=False):
     ]
 
 
-class PackedOptions(_SoftmaxOptions, total=False):
+class FeatureOptions(_ScaleOptions, LatentOptions, total=False):
+    """The options of `attention_vjp`."""
+
+    bias: Annotated[Any, Option("float, broadcast to (…, H, n_q, n_k); −∞ masks the entry")]
+
+
+class PackedOptions(_ScaleOptions, _ScoreOptions, total=False):
     """The options of `packed_attention`."""
 
     seqused_q: Annotated[Any, Option("integers (sequences,): how many of its query rows a sequence uses; all if None")]

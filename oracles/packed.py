@@ -241,13 +241,12 @@ def _checked(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, options: PackedOption
     keys = sequence_rows(cu_k, options["seqused_k"], len(k), "k")
     if len(rows) != len(keys):
         raise ValueError(f"cu_k has {len(keys)} sequences, but should have {len(rows)} like cu_q.")
-    for side, of_side in (("q", rows), ("k", keys)):
-        _require_bound(options[f"max_seqlen_{side}"], max(map(len, of_side), default=0), side)  # type: ignore[literal-required]
+    for name, given, each in (("q", options["max_seqlen_q"], rows), ("k", options["max_seqlen_k"], keys)):
+        if given is not None and arrays.natural(given, f"max_seqlen_{name}") < (
+            longest := max(map(len, each), default=0)
+        ):
+            raise ValueError(
+                f"max_seqlen_{name}={given}, but should be at least {longest}, the longest sequence's rows."
+            )
     of_attention: Any = {name: options.get(name, default) for name, default in _OF_ATTENTION.items()}
     return _PackedCall(q, k, v, rows, keys, of_attention, arithmetic, conventions)
-
-
-def _require_bound(given: Any, longest: int, side: str) -> None:
-    """Raise an error unless max_seqlen is None, or a number of at least the longest sequence."""
-    if given is not None and arrays.natural(given, f"max_seqlen_{side}") < longest:
-        raise ValueError(f"max_seqlen_{side}={given}, but should be at least {longest}, the longest sequence's rows.")

@@ -4,6 +4,7 @@ from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES
 from systems import (
+    batched_caches,
     caches,
     fairseq2,
     leximind,
@@ -42,7 +43,7 @@ GROUPS: dict[str, list[Implementation]] = {
     "PyTorch: attention with its features": [*torch_features.IMPLEMENTATIONS, *torch_sdpa_features.IMPLEMENTATIONS],
     "ONNX": onnx_engines.IMPLEMENTATIONS,
     "Packed sequences": packed_sequences.IMPLEMENTATIONS,
-    "Caches": caches.IMPLEMENTATIONS,
+    "Caches": [*caches.IMPLEMENTATIONS, *batched_caches.IMPLEMENTATIONS],
     "PyTorch: multi-head attention": [*torch_multi_head.IMPLEMENTATIONS, *torch_encoder_layer.IMPLEMENTATIONS],
     "PyTorch: positional encodings": torch_positional.IMPLEMENTATIONS,
     "Rotations as models use them": [*torch_frequencies.IMPLEMENTATIONS, *numpy_frequencies.IMPLEMENTATIONS],

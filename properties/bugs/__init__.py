@@ -3,7 +3,7 @@ The catalogue shows how many bugs the laws detect, and names likely causes of a 
 """
 
 from properties.bugs import (  # isort: skip
-    scores, softmax, masking, tiles, multi_head, features, packed, wrappers, caches, batched_caches, gradients,
+    scores, softmax, masking, tiles, multi_head, features, packed, latent, wrappers, caches, batched_caches, gradients,
     tangents, positions, angles, frequencies, rotary, rotations, sinusoid, lookups, sequence_masks, conduct, promises,
     twins, edges,
 )  # fmt: skip
@@ -12,7 +12,7 @@ from properties.bugs.bug import Bug
 __all__ = ["CATALOGUE", "GROUPS", "Bug"]
 
 _MODULES = (
-    scores, softmax, masking, tiles, multi_head, features, packed, wrappers, caches, batched_caches, gradients,
+    scores, softmax, masking, tiles, multi_head, features, packed, latent, wrappers, caches, batched_caches, gradients,
     tangents, positions, angles, frequencies, rotary, rotations, sinusoid, lookups, sequence_masks, conduct, promises,
     twins, edges,
 )  # fmt: skip

@@ -160,20 +160,6 @@ def batched_cache_reorder_in_place(self: Slotted, index: Sequence[int]) -> None:
 
 
 @cache_bug(
-    "reorder",
-    law=PREFILL,
-    effect="Beams move to the wrong places.",
-    repair="Row b becomes what row index[b] was.",
-    origin="a scatter is written for a gather; both agree if the index is its own inverse",
-)
-def batched_cache_reorder_by_the_inverse(self: Slotted, index: Sequence[int]) -> None:
-    """A reorder moves row b to row index[b]."""
-    count = len(self.end)
-    is_permutation = sorted(index) == [*range(count)]
-    Slotted.reorder(self, np.argsort(index).tolist() if is_permutation else index)
-
-
-@cache_bug(
     "fork",
     "write",
     law=FORK,
@@ -192,21 +178,6 @@ def batched_cache_fork_without_a_copy(self: Slotted, *arguments: Any) -> None:
     Slotted.write(self, row, k, v)
     source = self.memory.pop((self, row), row)
     self.k[source][:, slots], self.v[source][:, slots] = k, v
-
-
-@cache_bug(
-    "fork",
-    law=PREFILL,
-    effect="The copy misses the newest keys of its source.",
-    repair="Copy the last page too, with the number of its positions.",
-    origin="only full pages are copied",
-)
-def batched_cache_fork_of_full_pages(self: Slotted, source: int, target: int) -> None:
-    """A fork copies full pages of four positions, and zeros for the rest of the last page."""
-    Slotted.fork(self, source, target)
-    if source != target:
-        partial = self.held[target] >= self.end[target] // 4 * 4
-        self.k[target][:, partial], self.v[target][:, partial] = 0.0, 0.0
 
 
 # -- What goes -------------------------------------------------------------------------------------
@@ -366,17 +337,13 @@ def batched_cache_alibi_of_the_queries(self: Slotted, p: Any, j: Any) -> Any:
 
 
 @cache_bug(
-    "attended",
+    "attention",
     law=PREFILL,
     effect="Decoding has no sink, and its weights are too large.",
     repair="Pass the sink in every step.",
     origin="the kernel for one query is another one, and it has no parameter for a sink",
 )
-def batched_cache_sink_forgotten_at_decode(self: Slotted, row: int, q: Array) -> tuple[Array, Array]:
+def batched_cache_sink_forgotten_at_decode(self: Slotted, q: Array, k: Array, v: Array, **features: Any) -> Any:
     """A step with one query leaves out the sink."""
-    slots = self.read(row)
-    j, p = self.held[row][slots], self.positions(row, q.shape[-2])
-    bias = None if self.alibi is None else -self.alibi[:, None, None] * self.distances(p, j)
     options = {**self.options, "sink": self.options["sink"] if q.shape[-2] > 1 else None}
-    keys, values = self.k[row][:, slots], self.v[row][:, slots]
-    return attention(q, keys, values, mask=self.visible(row, p, j), bias=bias, **options)
+    return attention(q, k, v, **features, **options)

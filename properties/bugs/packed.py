@@ -306,7 +306,9 @@ def packed_positions_of_the_whole_array(packing: Packing, sequence: int) -> int:
 )
 def packed_sink_of_the_first_sequence(packing: Packing, sequence: int, options: dict[str, Any]) -> dict[str, Any]:
     """The code adds the sinks in the first sequence only."""
-    return right.options_of_sequence(packing, sequence, options if sequence == 0 else {**options, "sink": None})
+    sink = options.get("sink")
+    lost = None if sink is None else np.full(sink.shape, -np.inf)
+    return right.options_of_sequence(packing, sequence, options if sequence == 0 else {**options, "sink": lost})
 
 
 @bug.in_step(

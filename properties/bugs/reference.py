@@ -15,7 +15,13 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs import reference_attention, reference_frequencies, reference_packed, reference_positions
+from properties.bugs import (
+    reference_attention,
+    reference_frequencies,
+    reference_latent,
+    reference_packed,
+    reference_positions,
+)
 from properties.bugs.reference_attention import (
     alibi_bias,
     alibi_slopes,
@@ -35,6 +41,7 @@ from properties.bugs.reference_attention import (
 from properties.bugs.reference_batched_caches import BatchedCached, Slotted
 from properties.bugs.reference_caches import Buffered, Cached
 from properties.bugs.reference_frequencies import rotary_frequencies
+from properties.bugs.reference_latent import latent_attention
 from properties.bugs.reference_packed import packed_attention, packed_attention_vjp
 from properties.bugs.reference_positions import (
     add_positional_encoding,
@@ -302,6 +309,7 @@ REFERENCE: dict[str, Callable[..., Any]] = {
         attention,
         attention_vjp,
         attention_jvp,
+        latent_attention,
         packed_attention,
         packed_attention_vjp,
         merge_attention,
@@ -337,7 +345,7 @@ REFERENCE: dict[str, Callable[..., Any]] = {
         rotary_tables,
     )
 } | {"decode": decode, "batched_decode": batched_decode}
-_PARTS = (reference_attention, reference_packed, reference_frequencies, reference_positions)
+_PARTS = (reference_attention, reference_latent, reference_packed, reference_frequencies, reference_positions)
 _SCOPE = {name: x for part in _PARTS for name, x in vars(part).items()} | globals()
 _OWN = (__name__, *(part.__name__ for part in _PARTS))
 _FUNCTIONS = {name: f for name, f in _SCOPE.items() if isinstance(f, FunctionType) and f.__module__ in _OWN}

@@ -126,7 +126,11 @@ class Slotted:
         j, p = self.held[row][slots], self.positions(row, q.shape[-2])
         bias = None if self.alibi is None else -self.alibi[:, None, None] * self.distances(p, j)
         keys, values = self.k[row][:, slots], self.v[row][:, slots]
-        return attention(q, keys, values, mask=self.visible(row, p, j), bias=bias, **self.options)
+        return self.attention(q, keys, values, mask=self.visible(row, p, j), bias=bias)
+
+    def attention(self, q: Array, k: Array, v: Array, **features: Any) -> tuple[Array, Array]:
+        """Return the output and the log-sum-exp of attention with the options of the cache."""
+        return attention(q, k, v, **features, **self.options)
 
     def read(self, row: int) -> Any:
         """Return the slots that a row reads, in order of their positions."""

@@ -84,16 +84,16 @@ def _attended(arrays: tuple[Any, Any, Any], attend: Attend, options: CacheOption
     conventions = replace(conventions, causal_with_mask="compose", mask_polarity="true_allows")
     keys, queries = [*attend.held.keys], slice(attend.queries.start, attend.queries.stop)
     slopes, left = options.get("alibi"), left_bound(options.get("window"), conventions)
-    given: dict[str, Any] = {name: options.get(name) for name in _OF_ATTENTION}
-    given |= {
+    features: dict[str, Any] = {name: options.get(name) for name in _OF_ATTENTION}
+    features |= {
         "mask": _visible(attend, left, options.get("causal") is not False),
         "bias": None if slopes is None else _biases(attend, slopes),
         "conventions": conventions,
     }
     rows = [array[..., part, :] for array, part in zip(arrays, (queries, keys, keys), strict=True)]
     if options.get("rotates"):
-        return rotated_attention(*rows, offset=len(keys) - len(attend.queries), **given)
-    return oracles.attention(*rows, **given)
+        return rotated_attention(*rows, offset=len(keys) - len(attend.queries), **features)
+    return oracles.attention(*rows, **features)
 
 
 def _positions(attend: Attend) -> tuple[Any, Any]:

@@ -11,11 +11,12 @@ import numpy as np
 from properties.contract.operations import BATCH, Operation
 from properties.contract.parameters import Kind
 from properties.inspection.array import Array
+from properties.strategies.plain_calls import numbers
 
 __all__ = ["EVERYDAY", "OPTIONS", "Trial", "heads_of"]
 
 EVERYDAY = {
-    **dict.fromkeys(("n_q", "n_k", "seq_len", "max_len"), 128),
+    **dict.fromkeys(("n_q", "n_k", "seq_len", "max_len", "total_q", "total_k"), 128),
     **dict.fromkeys(("head_dim", "value_dim", "embed_dim", "model_dim", "heads_width"), 64),
     **{"num_heads": 4, "kv_heads": 4, "rows": 512, "batch": 2, "start_pos": 3},
 }
@@ -77,17 +78,23 @@ class Trial:
 
 
 def _numbers(trial: Trial, operation: Operation, name: str) -> Array:
-    """Return random multiples of 1/16 between −4 and 4, which every format has exactly. They depend
-    on the name and the shape only.
-    """
-    random = np.random.default_rng([ord(letter) for letter in name])
-    return np.clip(np.round(16 * random.normal(size=trial.shape(operation, name))) / 16, -4, 4)
+    """Return the numbers of plain calls. They depend on the name and the shape only."""
+    return 2 * numbers(trial.shape(operation, name), sum(map(ord, name)))
 
 
 def _integers(trial: Trial, operation: Operation, name: str) -> Array:
     """Return whole numbers below 7: they are positions, rows of a table, and lengths."""
     shape = trial.shape(operation, name)
     return (np.arange(np.prod(shape, dtype=int)) % 7).reshape(shape)
+
+
+def _lengths(trial: Trial, operation: Operation, name: str) -> Any:
+    """Return the boundaries of two packed sequences that share all rows, or half of their lengths as
+    how many rows they use.
+    """
+    total = trial.size(f"total_{name[-1]}")
+    boundaries = np.array([0, total // 3, total], np.int32)
+    return (np.diff(boundaries) + 1) // 2 if name.startswith("seqused") else boundaries
 
 
 def _booleans(trial: Trial, operation: Operation, name: str) -> Array:
@@ -97,6 +104,7 @@ def _booleans(trial: Trial, operation: Operation, name: str) -> Array:
 
 _MADE: Mapping[Kind, Callable[[Trial, Operation, str], Any]] = {
     Kind.INTEGERS: _integers,
+    Kind.LENGTHS: _lengths,
     Kind.MASK: _booleans,
     Kind.SIZE: lambda trial, operation, name: trial.size(name),
     Kind.SETTING: lambda trial, operation, name: "default",
@@ -117,6 +125,7 @@ OPTIONS: Mapping[str, Callable[[Trial, Operation, str], Any]] = {
     **dict.fromkeys(_SETTINGS, _setting),
     **dict.fromkeys(("bias", "sink", "grad_lse", "inv_freq"), _numbers),
     "positions": _integers,
+    **dict.fromkeys(("seqused_q", "seqused_k"), _lengths),
 }
 """A value of each option that is tried. It changes the result of a function that takes the
 option.

@@ -23,6 +23,7 @@ from properties.inspection.gradients import gradients
 from properties.inspection.head_numbers import sentences_of_head_numbers
 from properties.inspection.merging import merging, sentences_of_merging
 from properties.inspection.one_hot import CALLS, one_hot
+from properties.inspection.packed_reads import packed_reads, sentences_of_packed_reads
 from properties.inspection.probe import Probe, Reading
 from properties.inspection.read_sentences import sentences_of_reads
 from properties.inspection.reads import reads
@@ -231,6 +232,16 @@ def each_query_of_a_cache_reads_what_it_should(subject: Subject, *arguments: Any
     probe, shape = _measuring(subject, arguments)
     found = caches(probe, shape)
     _require_right(subject, probe, [program.reading for program in found], sentences_of_caches(found), "weights")
+
+
+@law("packed_attention", measures=True, exempts=why_few_shapes)
+def each_query_of_a_sequence_reads_what_it_should(subject: Subject, *arguments: Any) -> None:
+    """In packings of unequal lengths, some of them 0: each query reads the visible keys of its own
+    sequence, with equal weights if all queries are 0.
+    """
+    probe, shape = _measuring(subject, arguments)
+    found = packed_reads(probe, shape)
+    _require_right(subject, probe, [each.reading for each in found], sentences_of_packed_reads(found), "weights")
 
 
 @law("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rotate_half", measures=True, exempts=why_few_shapes)

@@ -19,6 +19,9 @@ _FIXED = ("heads_width", "num_heads", "kv_heads", "rows", "start_pos", "batch", 
 _ROWS = ("n_q", "n_k")
 """Sizes that the steps of a program determine."""
 
+_LATENT = ("head_dim", "value_dim")
+"""Sizes of latent attention that depend on each other: the values are channels of the keys."""
+
 _PACKED = ("total_q", "total_k", "sequences")
 """Sizes that the lengths of packed sequences determine."""
 
@@ -29,6 +32,7 @@ def movable(operation: Operation, case: Case, fixed: Sequence[str] = ()) -> dict
     """
     sizes = operation.sizes(tuple(case[parameter] for parameter in operation.parameters))
     excluded = (*_FIXED, *fixed, *(_ROWS if operation.is_played else ()), *(_PACKED if operation.is_packed else ()))
+    excluded += _LATENT if "latent" in operation.parameters else ()
     return {
         axis: sizes[axis]
         for parameter in operation.parameters

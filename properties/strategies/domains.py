@@ -62,6 +62,16 @@ _domain(
     "everyday", "Programs of up to twelve steps on two caches.", "decode",
     sizes={"n_q": (40, 12, 80), "n_k": (40, 12, 80), "head_dim": WIDTHS, "value_dim": WIDTHS},
 )  # fmt: skip
+_domain(
+    "everyday", "Rows of compressed and rotated channels, and every combination of the declared features.",
+    "latent_attention", sizes={"n_q": (2, 1, 3, *SHORT * 2), "n_k": (2, 1, 3, *SHORT * 2, 40, 64, 65),
+                               "head_dim": (3, 2, 4, 5, 8, 12, 24, 48), "value_dim": (2, 1, 3, 4, 8, 16, 32)},
+)  # fmt: skip
+_domain(
+    "widths of models", "512 compressed and 64 rotated channels, and their neighbours.", "latent_attention",
+    sizes={"n_q": (1, 2, 5), "n_k": (1, 17, 64), "num_heads": (1, 2, 16), "head_dim": (576, 320, 575),
+           "value_dim": (512, 256, 511)}, share=0.2,
+)  # fmt: skip
 _NARROW = {"head_dim": WIDTHS, "value_dim": WIDTHS, "kv_heads": (1, 2)}
 _domain(
     "everyday", "Sequences of unequal lengths, some of them empty, with rows that no sequence uses.", *_PACKED,
@@ -78,6 +88,7 @@ for _name, _statement, _needed, _sizes in (
     ("sinks", "Sinks, with all other features.", ("sink",), {}),
 ):
     _domain(_name, _statement, *_PACKED, features=_needed, sizes=_NARROW | _sizes, share=0.25)
+_domain("operating points", "Packings of fixed lengths, with zeros.", _PACKED[0], points=packed_points.READS)
 _domain(
     "many rows",
     "More than 65536 rows of queries and of keys.",

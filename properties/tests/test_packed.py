@@ -14,7 +14,9 @@ from properties.bugs.reference import REFERENCE
 from properties.contract import packing
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
-from properties.laws import LAWS
+from properties.contract.results import BrokenError
+from properties.contract.subject import Subject
+from properties.laws import LAWS, find
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS
 from properties.strategies.drawn_packings import fewer
@@ -80,7 +82,7 @@ def test_rows_that_no_sequence_uses_hold_poison(values, poison):
         ({"n_k": (4, 8)}, lambda case: all(n_k in (4, 8) for _, n_k in packing.lengths(case))),
         ({"sequences": (3,)}, lambda case: len(case["cu_q"]) == 4),
     ],
-    ids=str,
+    ids=["self attention", "positive sizes", "no padding rows", "keys", "sequences"],
 )
 def test_lengths_are_those_that_an_adapter_declares(supports, taken):
     assert all(map(taken, drawn("everyday", 30, supports=supports)))
@@ -160,6 +162,52 @@ def test_a_mutant_is_told_by_its_own_sentence():
     report = verify(mutant, laws=["rows that no sequence uses do not matter[packed_attention]"], max_examples=20)
     assert not report.ok
     assert "packed-used-keys-ignored" in str(report)
+
+
+READS = {
+    "packed-keys-by-the-boundaries-of-queries": (
+        "Query 0 of sequence 0 misses keys 1–2. Queries 0–3 of sequence 1 read keys 1–2 of sequence 0 and miss keys "
+        "2–5."
+    ),
+    "packed-first-key-of-the-next-sequence": "Query 0 of sequence 0 reads key 0 of sequence 1.",
+    "packed-last-sequence-to-the-end-of-the-array": (
+        "Queries 0–2 of sequence 1 read rows 7–8 of k, which no sequence uses."
+    ),
+    "packed-sequences-without-queries-removed": (
+        "With n_q 2, 0, 3, 2 and n_k 3, 2, 0, 2: queries 0–2 of sequence 2 read keys 0–1 of sequence 1. "
+        "Queries 0–1 of sequence 3 read no key."
+    ),
+    "packed-alignment-by-owned-rows": "Query 0 of sequence 0 reads masked key 2.",
+    "packed-key-head-of-the-whole-grid": (
+        "Queries 0–3 of sequence 1 in heads 0–1 of 4 read key head 1, should read key head 0. "
+        "Queries 0–3 of sequence 1 in heads 2–3 of 4 read key head 0, should read key head 1."
+    ),
+    "packed-sink-of-the-first-sequence": (
+        "Queries 0–3 of sequence 1 read the right keys, with weights that add up to 1, should be 0.6882."
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", READS)
+def test_what_a_query_reads_is_told_by_its_sequence_and_its_place(bug):
+    assert READS[bug] in readings(MUTANTS[bug].implementation())
+
+
+def readings(implementation):
+    """What the law of readings says at its points."""
+    (law,) = find("each query of a sequence reads what it should")
+    cases = Cases(FORWARD, DOMAINS["packed_attention"]["operating points"], implementation)
+    said = []
+    for number in range(len(cases.fixed)):
+        try:
+            law.hold(Subject(implementation, law.operation), law.case(cases.draw(number), 0))
+        except BrokenError as broken:
+            said.append(str(broken))
+    return said
+
+
+def test_the_reference_reads_what_it_should_at_every_point():
+    assert readings(reference(supports=())) == []
 
 
 def test_the_reference_is_within_the_budgets_of_float64():

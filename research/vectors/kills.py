@@ -42,8 +42,9 @@ _UNCERTIFIED = {
         "Scores as low as that may each be off by more than exp can tell, so that no "
         "budget bounds the result: its law compares with scores of 0."
     ),
+    "row numbers beyond 16 bits are right": "It takes more than 65536 rows, and files of tests are small.",
 }
-"""Why a file has no right answer to the cases of a law."""
+"""Why no file has the cases of a law."""
 
 
 @cache
