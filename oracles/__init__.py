@@ -14,6 +14,7 @@ The modules:
     arrays                            converts any array to float64
     dot_product, softmax, multi_head  attention, softmax and multi-head attention, with derivatives
     generalised_attention             attention with windows, biases, softcaps and sinks
+    packed, paged                     attention over packed sequences; over keys in pages
     merge, alibi                      merges attention over parts of the keys; biases by distance
     masks, positional, lookups        masks, sinusoidal encodings, and operations that copy numbers
     rotary                            rotary embeddings, their tables and their frequencies
@@ -52,10 +53,13 @@ from oracles.formats import (
     preset,
 )
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
+from oracles.latent import latent_attention
 from oracles.lookups import learned_positional_encoding, rotate_half, table_lookup
 from oracles.masks import causal_mask, combine_masks, padding_mask
 from oracles.merge import merge_attention
 from oracles.multi_head import multi_head_attention, multi_head_attention_jvp, multi_head_attention_vjp
+from oracles.packed import packed_attention, packed_attention_vjp
+from oracles.paged import paged_attention
 from oracles.positional import (
     add_positional_encoding,
     sinusoidal_positional_encoding,
@@ -64,6 +68,7 @@ from oracles.positional import (
 from oracles.rotary.embeddings import apply_rotary, apply_rotary_vjp, rope, rope_vjp
 from oracles.rotary.frequencies import rotary_frequencies
 from oracles.rotary.tables import inv_freq, rope_angles, rope_tables, rotary_tables
+from oracles.sequence_masks import chunked_mask, document_mask, left_padding_mask, prefix_mask, tree_mask
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 
 __all__ = [
@@ -97,17 +102,25 @@ __all__ = [
     "attention_vjp",
     "causal_attention",
     "causal_mask",
+    "chunked_mask",
     "combine_masks",
+    "document_mask",
     "grouped_query_attention",
     "hard_masked_softmax",
     "hard_masked_softmax_vjp",
     "inv_freq",
+    "latent_attention",
     "learned_positional_encoding",
+    "left_padding_mask",
     "merge_attention",
     "multi_head_attention",
     "multi_head_attention_jvp",
     "multi_head_attention_vjp",
+    "packed_attention",
+    "packed_attention_vjp",
     "padding_mask",
+    "paged_attention",
+    "prefix_mask",
     "preset",
     "rope",
     "rope_angles",
@@ -122,4 +135,5 @@ __all__ = [
     "sinusoidal_positional_encoding",
     "table_lookup",
     "tensor2tensor_sinusoidal",
+    "tree_mask",
 ]

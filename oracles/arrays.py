@@ -101,21 +101,21 @@ def booleans(x: Any, name: str) -> NDArray[np.bool_]:
     return array
 
 
-def naturals(values: Any, name: str, most: int) -> NDArray[np.int64]:
-    """Return an array or a sequence of integers as int64; each must be from 0 to `most`.
+def integers(values: Any, name: str, least: int, most: int) -> NDArray[np.int64]:
+    """Return an array or a sequence of integers as int64; each must be from `least` to `most`.
 
     Raises TypeError for anything else. Raises ValueError for an entry out of bounds, and names the
     entry.
     """
     if isinstance(values, Sequence) and not isinstance(values, str | bytes):
-        return np.array([natural(value, f"{name}[{i}]", most=most) for i, value in enumerate(values)], dtype=np.int64)
+        return np.array([integer(value, f"{name}[{i}]", least, most) for i, value in enumerate(values)], np.int64)
     array = as_numpy(values, name)
     if array.dtype.kind not in "iu":
         raise TypeError(f"{name} has element type {array.dtype}, but should be an integer one.")
-    wrong = (array < 0) | (array > most)
+    wrong = (array < least) | (array > most)
     if wrong.any():
         index = np.unravel_index(int(wrong.argmax()), array.shape)
-        natural(int(array[index]), f"{name}[{', '.join(map(str, index))}]" if index else name, most=most)
+        integer(int(array[index]), f"{name}[{', '.join(map(str, index))}]" if index else name, least, most)
     return array.astype(np.int64)
 
 

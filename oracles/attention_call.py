@@ -189,15 +189,15 @@ class AttentionCall(NamedTuple):
             None if self.ignored_bias is None else Enclosure(np.zeros(self.ignored_bias), np.zeros(self.ignored_bias))
         )
 
-    def summed(self, finer: Balls) -> Balls:
-        """Return the gradients of the bias and of the sinks, given the gradients of each logit and
-        each row.
+    def summed(self, finer: Balls) -> list[Gathered]:
+        """Return the gradients of the bias and of the sinks as sums that are not finished, given the
+        gradients of each logit and each row.
         """
         gradients = self.gathered()
         for gradient, x in zip(gradients, finer, strict=True):
             if x.mid.size:
                 gradient.add(slice(0, x.mid.shape[-2]), slice(0, x.mid.shape[-1]), x.mid, x.rad)
-        return self.finished(gradients)
+        return gradients
 
     def _given(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape without the axis of heads, if `attention_arguments` added that axis."""

@@ -23,7 +23,8 @@ class Conventions:
                       constants, as where a fill replaces masked scores. `flow`: it has the
                       derivatives of equal logits, as where a finite fill is added that absorbs the
                       scores
-    causal            query i sees the keys j ≤ i (`top_left`) or j ≤ i + n_k − n_q (`bottom_right`)
+    causal            query i sees the keys j ≤ i (`top_left`) or j ≤ i + n_k − n_q
+                      (`bottom_right`); of packed sequences each counts its own rows
     blocked_values    masked entries are `finite` numbers; or a kernel leaves them `unread`, so that
                       they may be NaN or ±∞. The oracles themselves never read them
     mask_polarity     a true mask entry makes a key visible (`true_allows`) or masks it
@@ -43,6 +44,15 @@ class Conventions:
     window            what the left side L of a window means: a `bound`, j ≥ p − L, which leaves L +
                       1 keys visible; or a `count` of at least 1 visible keys, the query's own key
                       included. The right side is always a bound
+    packed_lse        the log-sum-exps of packed sequences have the axis of heads first
+                      (`heads_first`: num_heads, total_q), or the rows first (`rows_first`)
+    padding_rows      what the results of packed sequences hold in rows that no sequence uses:
+                      anything (`unspecified`) or 0 (`zero`)
+    max_seqlen        the lengths max_seqlen_q and max_seqlen_k are those of the longest sequences
+                      (`exact`), or may be larger (`bound`)
+    page_layout       the pages of keys and values have the axis of slots before that of heads
+                      (`slots_first`: num_pages, page_size, kv_heads, width), or after it
+                      (`heads_first`)
     softcap_order     a softcap acts on the score (`before_bias`), on the sum of score and bias
                       (`after_bias`), or on that sum after masking (`after_mask`). In the last case
                       masked keys have the logit −c, and are read
@@ -81,6 +91,10 @@ class Conventions:
     sinusoid_layout: Literal["interleaved", "concatenated", "tensor2tensor"] = "interleaved"
     kv_heads: Literal["repeat", "tile"] = "repeat"
     window: Literal["bound", "count"] = "bound"
+    packed_lse: Literal["heads_first", "rows_first"] = "heads_first"
+    padding_rows: Literal["unspecified", "zero"] = "unspecified"
+    max_seqlen: Literal["exact", "bound"] = "exact"
+    page_layout: Literal["slots_first", "heads_first"] = "slots_first"
     softcap_order: Literal["before_bias", "after_bias", "after_mask"] = "before_bias"
     lse_base: Literal["e", "2"] = "e"
     lse_sink: Literal["included", "excluded"] = "included"

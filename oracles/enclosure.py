@@ -105,6 +105,7 @@ class Enclosure:
         output = self._output(out)
         with np.errstate(all="ignore"):
             excess = np.asarray(np.abs(output - self.mid) / self.rad)
+            np.copyto(excess, 0.0, where=output == self.mid)
             doubtful = ~((np.abs(excess - 1.0) > _TIES) & (excess < np.inf))
             if doubtful.any():
                 excess[doubtful] = self._closely(output[doubtful], self.mid[doubtful], self.rad[doubtful])

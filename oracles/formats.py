@@ -187,7 +187,7 @@ class Arithmetic:
                      range a score overflows
     accumulate_values   format of the accumulators of the weights times v, if narrower than
                      `elementwise`; beyond its range the output overflows. The sum of the weights is
-                     in `accumulate`
+                     in `accumulate`, and sums of derivatives are in `grad_accumulate`
     """
 
     name: str

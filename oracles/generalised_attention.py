@@ -12,14 +12,17 @@ Source: ONNX Attention-25 (onnx/defs/nn/defs.cc); Dao et al., FlashAttention; gp
 2 (softcaps).
 """
 
+from collections.abc import Callable
 from typing import Any, Unpack
 
 import numpy as np
 
 from oracles.attention_arguments import checked
+from oracles.attention_call import AttentionCall
 from oracles.enclosure import Enclosure
 from oracles.error_analysis import ball_attention
 from oracles.error_analysis.ball_attention import Setting
+from oracles.error_analysis.grouped_heads import Gathered
 from oracles.error_analysis.jvp import Tangents
 from oracles.error_analysis.scores import operand
 from oracles.exact import attention as arb_attention
@@ -90,6 +93,16 @@ def attention_vjp(
     equal logits: `dead_gradients` decides.
     """
     call = checked(q, k, v, options)
+    dq, dk, dv, *finer = gradients(call, grad_out, grad_lse, call.finished)
+    return dq, dk, dv, call.bias_gradient(finer), finer[-1] if call.sink is not None else None
+
+
+def gradients(
+    call: AttentionCall, grad_out: Any, grad_lse: Any, finished: Callable[[list[Gathered]], Balls]
+) -> tuple[Enclosure, ...]:
+    """Return the gradients (dq, dk, dv) of a call, and those of the bias and of the sinks, which
+    `finished` makes from their sums over rows and columns.
+    """
     cotangent = call.of_rows(grad_out, "grad_out", call.v.shape[-1])
     of_lse = None if grad_lse is None else call.of_rows(grad_lse, "grad_lse")
     natural = of_lse if of_lse is None or call.setting.conventions.lse_base == "e" else of_lse / np.log(2.0)
@@ -97,16 +110,15 @@ def attention_vjp(
     def fast(setting: Setting) -> Balls:
         finer = call.gathered()
         found = ball_attention.vjp(call.inputs, operand(cotangent), setting, natural, finer)
-        return *found, *call.finished(finer)
+        return *found, *finished(finer)
 
     def arb() -> Balls:
         found = arb_attention.generalised_attention_vjp(
             (call.q, call.k, call.v), call.allowed(), cotangent, of_lse, features=call.features, **call.options
         )
-        return *found[:3], *call.summed(found[3:])
+        return *found[:3], *finished(call.summed(found[3:]))
 
-    dq, dk, dv, *finer = call.evaluated(fast, arb, of_rows=1, times=3)
-    return dq, dk, dv, call.bias_gradient(finer), finer[-1] if call.sink is not None else None
+    return call.evaluated(fast, arb, of_rows=1, times=3)
 
 
 @takes(AttentionOptions)

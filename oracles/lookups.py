@@ -80,7 +80,7 @@ def table_lookup(
     table = _table(table, arithmetic)
     if table.shape[0] == 0:
         raise ValueError(f"table has shape {table.shape}, but should have at least one row.")
-    row_numbers = arrays.naturals(indices, "indices", most=table.shape[0] - 1)
+    row_numbers = arrays.integers(indices, "indices", 0, table.shape[0] - 1)
     padding = None if padding_row is None else arrays.natural(padding_row, "padding_row", most=table.shape[0] - 1)
     if row_numbers.size * table.shape[1] > LARGEST_TABLE:
         raise ValueError(

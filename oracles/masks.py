@@ -35,11 +35,9 @@ def causal_mask(
     _, conventions, _ = answer(options)
     rows = arrays.natural(n_q, "n_q", most=LARGEST_MASK)
     columns = rows if n_k is None else arrays.natural(n_k, "n_k", most=LARGEST_MASK)
-    if rows * columns > LARGEST_MASK:
-        raise ValueError(f"n_q × n_k = {rows} × {columns}, but should be at most {LARGEST_MASK} entries.")
+    require_entries(n_q=rows, n_k=columns)
     shift = columns - rows if conventions.causal == "bottom_right" else 0
-    allowed = np.arange(columns) <= np.arange(rows)[:, None] + shift
-    return allowed if conventions.mask_polarity == "true_allows" else ~allowed
+    return answered(np.arange(columns) <= np.arange(rows)[:, None] + shift, **options)
 
 
 @takes(AnswerOptions)
@@ -62,17 +60,10 @@ def padding_mask(
     Raises TypeError and ValueError unless lengths are natural numbers up to max_len and the mask
     has at most 2²⁸ entries.
     """
-    _, conventions, _ = answer(options)
     columns = arrays.natural(max_len, "max_len", most=LARGEST_MASK)
-    checked_lengths = arrays.naturals(lengths, "lengths", most=columns)
-    if checked_lengths.ndim != 1:
-        raise ValueError(f"lengths has shape {checked_lengths.shape}, but should have one axis.")
-    if checked_lengths.size * columns > LARGEST_MASK:
-        raise ValueError(
-            f"batch × max_len = {checked_lengths.size} × {columns}, but should be at most {LARGEST_MASK} entries."
-        )
-    allowed = np.arange(columns) < checked_lengths[:, None]
-    return allowed if conventions.mask_polarity == "true_allows" else ~allowed
+    checked_lengths = row_of_integers(lengths, "lengths", 0, columns)
+    require_entries(batch=checked_lengths.size, max_len=columns)
+    return answered(np.arange(columns) < checked_lengths[:, None], **options)
 
 
 @takes(AnswerOptions)
@@ -107,3 +98,26 @@ def combine_masks(
     for mask in given_masks:
         (np.logical_and if allows else np.logical_or)(combined, mask, out=combined)
     return combined
+
+
+def row_of_integers(values: Any, name: str, least: int, most: int) -> NDArray[np.int64]:
+    """Return integers along one axis as int64. Raises TypeError for other entries, and ValueError
+    for entries out of bounds or another number of axes.
+    """
+    row = arrays.integers(values, name, least, most)
+    if row.ndim != 1:
+        raise ValueError(f"{name} has shape {row.shape}, but should have one axis.")
+    return row
+
+
+def require_entries(**sizes: int) -> None:
+    """Raise ValueError where a mask with these sizes has more than 2²⁸ entries."""
+    if prod(sizes.values()) > LARGEST_MASK:
+        names, lengths = " × ".join(sizes), " × ".join(map(str, sizes.values()))
+        raise ValueError(f"{names} = {lengths}, but should be at most {LARGEST_MASK} entries.")
+
+
+def answered(allowed: NDArray[np.bool_], **options: Unpack[AnswerOptions]) -> NDArray[np.bool_]:
+    """Return a mask, which is true where a key is visible, in the polarity of the conventions."""
+    _, conventions, _ = answer(options)
+    return allowed if conventions.mask_polarity == "true_allows" else ~allowed

@@ -80,12 +80,23 @@ class DotProductOptions(MultiHeadOptions, CausalOptions, total=False):
     """The options of scaled dot-product attention."""
 
 
-class FeatureOptions(_ScaleOptions, total=False):
-    """The options of `attention_vjp`."""
+class _ScoreOptions(AnswerOptions, total=False):
+    window: Annotated[
+        Window,
+        Option("(left, right): a query attends only to p − left ≤ j ≤ p + right; None is no limit", (None, None)),
+    ]
+    softcap: Annotated[float | None, Option("c > 0: scores s become c·tanh(s/c); no softcap if None")]
+    sink: Annotated[Any, Option("(H,): for each head the logit of a key without a value; −∞ for a head without a sink")]
+
+
+class _CausalityOptions(_ScoreOptions, total=False):
+    causal: Annotated[bool, Option("the query at position p attends only to keys j ≤ p", False)]
+
+
+class LatentOptions(_CausalityOptions, total=False):
+    """The options of `latent_attention`."""
 
     mask: Annotated[Any, Option("bool, broadcast to (…, H, n_q, n_k)")]
-    bias: Annotated[Any, Option("float, broadcast to (…, H, n_q, n_k); −∞ masks the entry")]
-    causal: Annotated[bool, Option("the query at position p attends only to keys j ≤ p", False)]
     offset: Annotated[
         Any,
         Option(
@@ -93,12 +104,41 @@ class FeatureOptions(_ScaleOptions, total=False):
             "0 by default, or n_k − n_q under conventions.causal = bottom_right"
         ),
     ]
-    window: Annotated[
-        Window,
-        Option("(left, right): a query attends only to p − left ≤ j ≤ p + right; None is no limit", (None, None)),
+
+
+class FeatureOptions(_ScaleOptions, LatentOptions, total=False):
+    """The options of `attention_vjp`."""
+
+    bias: Annotated[Any, Option("float, broadcast to (…, H, n_q, n_k); −∞ masks the entry")]
+
+
+class PackedOptions(_ScaleOptions, _CausalityOptions, total=False):
+    """The options of `packed_attention`."""
+
+    seqused_q: Annotated[Any, Option("integers (sequences,): how many of its query rows a sequence uses; all if None")]
+    seqused_k: Annotated[Any, Option("integers (sequences,): how many of its key rows a sequence uses; all if None")]
+    max_seqlen_q: Annotated[
+        int | None, Option("at least the number of query rows of every sequence; the results do not depend on it")
     ]
-    softcap: Annotated[float | None, Option("c > 0: scores s become c·tanh(s/c); no softcap if None")]
-    sink: Annotated[Any, Option("(H,): for each head the logit of a key without a value; −∞ for a head without a sink")]
+    max_seqlen_k: Annotated[
+        int | None, Option("at least the number of key rows of every sequence; the results do not depend on it")
+    ]
+
+
+class PackedGradientOptions(PackedOptions, total=False):
+    """The options of `packed_attention_vjp`."""
+
+    grad_lse: Annotated[Any, Option("the cotangent of the log-sum-exp, in the shape of lse; 0 if None")]
+
+
+class PagedOptions(_ScaleOptions, _ScoreOptions, total=False):
+    """The options of `paged_attention`."""
+
+    cu_q: Annotated[
+        Any,
+        Option("integers (batch + 1,): sequence b has the rows cu_q[b] … cu_q[b + 1] − 1 of q; equal numbers if None"),
+    ]
+    causal: Annotated[bool, Option("the query at position p attends only to keys j ≤ p", True)]
 
 
 class AttentionOptions(FeatureOptions, CausalOptions, total=False):

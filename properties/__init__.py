@@ -15,6 +15,7 @@ from attnspec.own_names import shadowing
 
 if TYPE_CHECKING:
     from properties.conformance import parametrize_with_laws as parametrize_with_laws
+    from properties.contract.caches import BatchedDecoder as BatchedDecoder
     from properties.contract.caches import Decoder as Decoder
     from properties.contract.concatenating import concatenating as concatenating
     from properties.contract.implementation import Implementation as Implementation
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 # Loaded when first used: most programs need a few of them.
 _WHERE = {
+    "BatchedDecoder": "contract.caches",
     "Decoder": "contract.caches",
     "Implementation": "contract.implementation",
     "Portrait": "portraits.portrait",
@@ -47,6 +49,7 @@ _WHERE = {
     "verify": "verifier.verify",
 }
 __all__ = [
+    "BatchedDecoder",
     "Decoder",
     "Implementation",
     "Portrait",

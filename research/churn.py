@@ -20,7 +20,7 @@ from research.stamp import ROOT
 __all__ = ["changed", "main", "share"]
 
 AT_CBECFFB = re.compile(
-    r"docs/[^/]+\.(json|txt)|docs/(kill-matrix|named|findings|peers|rotary|worst|criteria)\.md"
+    r"docs/[^/]+\.(json|txt)|docs/(kill-matrix|named|findings|peers|rotary|worst|criteria|small-mistakes)\.md"
     r"|docs/checkers\.\w+|docs/results/.*"
     r"|vectors/(data|onnx)/.*|vectors/MATRIX\.md|(properties|research)/vectors/chosen\.json|properties/laws/quick\.py"
 )

@@ -80,7 +80,7 @@ def definition(nonzero: Mapping[str, str] | None = None) -> Callable[[Definition
     converts them to one scalar, and runs the body over that scalar.
 
     `nonzero` holds Lean's hypotheses n ≠ 0. It maps a letter to the reason why its size should not
-    be 0.
+    be 0. A body with `**options` passes them to other definitions, which check them.
 
     >>> import numpy as np
     >>> from spec.context import Context
@@ -93,7 +93,9 @@ def definition(nonzero: Mapping[str, str] | None = None) -> Callable[[Definition
     """
 
     def decorator(body: Definition) -> Definition:
-        parameters = inspect.signature(body).parameters
+        every = inspect.signature(body).parameters
+        parameters = {name: each for name, each in every.items() if each.kind is not each.VAR_KEYWORD}
+        takes_options = len(parameters) < len(every)
         defaults = {
             name: parameter.default
             for name, parameter in parameters.items()
@@ -104,7 +106,8 @@ def definition(nonzero: Mapping[str, str] | None = None) -> Callable[[Definition
         def evaluated(*positional: Any, **named: Any) -> Any:
             placed = dict(zip(parameters, positional, strict=False))
             given = defaults | placed | named
-            if given.keys() != parameters.keys() or placed.keys() & named.keys() or len(placed) != len(positional):
+            names = parameters.keys() | (given.keys() if takes_options else ())
+            if given.keys() != names or placed.keys() & named.keys() or len(placed) != len(positional):
                 return body(*positional, **named)  # raises Python's own TypeError
             alpha, arguments = conformed(_statements(body), given, nonzero or {})
             if alpha is None or alpha is in_scope():
@@ -122,7 +125,8 @@ def _statements(body: Callable[..., Any]) -> dict[str, Stated]:
     """Return the statement of a definition's signature about each parameter. About a method's
     `self` it states the class.
     """
-    annotations = {name: parameter.annotation for name, parameter in inspect.signature(body).parameters.items()}
+    parameters = inspect.signature(body).parameters.values()
+    annotations = {each.name: each.annotation for each in parameters if each.kind is not each.VAR_KEYWORD}
     if "self" in annotations:
         annotations["self"] = getattr(sys.modules[body.__module__], body.__qualname__.partition(".")[0])
     return {name: stated(annotation) for name, annotation in annotations.items()}

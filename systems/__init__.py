@@ -4,6 +4,7 @@ from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES
 from systems import (
+    batched_caches,
     caches,
     fairseq2,
     leximind,
@@ -11,6 +12,7 @@ from systems import (
     numpy_frequencies,
     numpy_tiled,
     onnx_engines,
+    packed_sequences,
     positional_embeddings_jl,
     torch_attention,
     torch_compiled,
@@ -40,7 +42,8 @@ GROUPS: dict[str, list[Implementation]] = {
     ],
     "PyTorch: attention with its features": [*torch_features.IMPLEMENTATIONS, *torch_sdpa_features.IMPLEMENTATIONS],
     "ONNX": onnx_engines.IMPLEMENTATIONS,
-    "Caches": caches.IMPLEMENTATIONS,
+    "Packed sequences": packed_sequences.IMPLEMENTATIONS,
+    "Caches": [*caches.IMPLEMENTATIONS, *batched_caches.IMPLEMENTATIONS],
     "PyTorch: multi-head attention": [*torch_multi_head.IMPLEMENTATIONS, *torch_encoder_layer.IMPLEMENTATIONS],
     "PyTorch: positional encodings": torch_positional.IMPLEMENTATIONS,
     "Rotations as models use them": [*torch_frequencies.IMPLEMENTATIONS, *numpy_frequencies.IMPLEMENTATIONS],

@@ -185,6 +185,10 @@ ELSEWHERE: dict[str, str] = {
     "attention": "It is attention with features that TorchLean does not have: the extended definitions state it.",
     "attention_vjp": "It is the gradient of attention with its features: the extended definitions state it.",
     "attention_jvp": "It is the derivative of attention with its features: the extended definitions state it.",
+    "packed_attention": "It is attention of each packed sequence: the extended definitions state it.",
+    "packed_attention_vjp": "It is the gradient of attention of packed sequences: the extended definitions state it.",
+    "latent_attention": "It is attention over latent rows: the extended definitions state it.",
+    "paged_attention": "It is attention over keys in pages: the extended definitions state it.",
     "merge_attention": "It joins attention over two parts of the keys: the extended definitions state it.",
     "alibi_slopes": "It is the slope of each head: the extended definitions state it.",
     "alibi_bias": "It is each head's slope times the distance: the extended definitions state it.",
@@ -192,7 +196,13 @@ ELSEWHERE: dict[str, str] = {
     "rotary_tables": "They are the cosines and sines of positions times frequencies: the extended definitions state "
     "them.",
     "decode": "It is attention over the keys in a cache after a program of steps, with an offset and a window.",
+    "batched_decode": "It is attention over the keys that each row of a cache holds after a program of steps.",
     "padding_mask": "Its mask shows the keys before a length.",
+    "left_padding_mask": "Its mask shows the tokens after the padding: the extended definitions state it.",
+    "document_mask": "Its mask shows the keys of the query's document: the extended definitions state it.",
+    "prefix_mask": "Its mask shows the prefix and earlier keys: the extended definitions state it.",
+    "chunked_mask": "Its mask shows earlier keys of the query's chunk: the extended definitions state it.",
+    "tree_mask": "Its mask shows a node and its ancestors: the extended definitions state it.",
     "combine_masks": "Its mask shows the keys that all given masks show.",
     "rotate_half": "It rotates pairs by a right angle, in the half layout; the definitions' pairs are adjacent.",
 }
@@ -253,9 +263,47 @@ EXTENDED: dict[str, Equation] = {
             r"\dot{\mathrm{out}} &= \sum_j w_j (\dot{u}_j - \dot{\mathrm{lse}})\, v_j + \sum_j w_j \dot{v}_j",
         )
     ),
+    # latent
+    "latent_attention": Equation(
+        r"\mathrm{out}, \mathrm{lse} = \operatorname{attention}(q, \ell, \ell_{\,:c}),"
+        r" \qquad s_{h i j} = \mathrm{scale} \sum_{c'} q_{h i c'}\, \ell_{j c'}"
+    ),
+    "latent_layer": Equation(
+        r"\mathrm{out}_h = \operatorname{attention}(q_h,\; [\ell_{\,:c} W^{UK}_h, \ell_{\,c:}],\; \ell_{\,:c} W^{UV}_h)"
+    ),
+    # packed
+    "packed_attention": Equation(
+        _lines(
+            r"(\mathrm{out}, \mathrm{lse})_{R_b} &= \operatorname{attention}(q_{R_b}, k_{K_b}, v_{K_b}),"
+            r" \qquad p_i = i + |K_b| - |R_b|",
+            r"R_b &= \{ \mathrm{cu}_b, \ldots, \mathrm{cu}_b + \mathrm{used}_b - 1 \}",
+        )
+    ),
+    "packed_attention_vjp": Equation(
+        r"(\bar{q}_{R_b}, \bar{k}_{K_b}, \bar{v}_{K_b}) = \operatorname{attention}'(q_{R_b}, k_{K_b}, v_{K_b})^\top"
+        r" (g, \bar{\mathrm{lse}})_{R_b}, \qquad \bar{\mathrm{sink}} = \sum_b \bar{\mathrm{sink}}_b"
+    ),
+    # paged
+    "paged_attention": Equation(
+        _lines(
+            r"(\mathrm{out}, \mathrm{lse})_b &= \operatorname{attention}(q_b, k_b, v_b),"
+            r" \qquad p_i = i + \mathrm{length}_b - n_q",
+            r"k_{b j} &= \mathrm{kPages}_{\mathrm{blockTable}_{b, \lfloor j / s \rfloor},\ j \bmod s},"
+            r" \qquad j < \mathrm{length}_b",
+        )
+    ),
     # alibi
     "alibi_slopes": Equation(r"\mathrm{slope}_h = 2^{-8h/m}, \qquad h = 1, \ldots, m = 2^{\lfloor \log_2 n \rfloor}"),
     "alibi_bias": Equation(r"\mathrm{bias}_{h i j} = -\mathrm{slope}_h\, |i + \mathrm{offset} - j|"),
+    # sequence_masks
+    "document_mask": Equation(r"M_{i j} = (\mathrm{ids}^q_i = \mathrm{ids}^k_j)"),
+    "prefix_mask": Equation(r"M_{i j} = (j \le i) \vee (j < \mathrm{prefix})"),
+    "chunked_mask": Equation(
+        r"M_{i j} = (j \le i) \wedge \left\lfloor \frac{\mathrm{start} + i}{\mathrm{chunk}} \right\rfloor"
+        r" = \left\lfloor \frac{\mathrm{start} + j}{\mathrm{chunk}} \right\rfloor"
+    ),
+    "tree_mask": Equation(r"M_{i j} = (j = i) \vee M_{\mathrm{parents}_i\, j}"),
+    "left_padding_mask": Equation(r"M_{b j} = (j \ge n - \mathrm{lengths}_b)"),
     # rotary_frequencies, frequency_kinds, frequency_bands
     "rotary_frequencies": Equation(r"f_i = \mathrm{base}^{-2i/r}, \qquad \lambda_i = \frac{2\pi}{f_i}"),
     "default_frequencies": Equation(r"f_i = \mathrm{base}^{-2i/r}"),

@@ -37,7 +37,7 @@ Index = tuple[int, ...] | EllipsisType
 _LOG2E = Ball(np.array(1.4426950408889634), np.array(2 * ROUNDOFF))
 """The number log₂ e."""
 
-TOGETHER = 1 << 16
+TOGETHER = 1 << 18
 """The number of scores up to which all batches are handled together. Larger batches are handled one
 by one.
 """

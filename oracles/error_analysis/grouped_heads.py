@@ -7,7 +7,7 @@ sums the gradients of a key over its query heads.  A mask or a bias is mostly br
 copied to the size of the scores, and its gradient never has that size.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from types import EllipsisType
 from typing import Any, NamedTuple
@@ -148,6 +148,16 @@ class Gathered(NamedTuple):
                 sizes = enumerate(zip(target.shape, summand.shape, strict=True))
                 summed_axes = tuple(axis for axis, (size, tile_size) in sizes if size != tile_size)
                 target += summand.sum(axis=summed_axes, keepdims=True) if summed_axes else summand
+
+    @staticmethod
+    def joined(parts: Sequence["Gathered"]) -> "Gathered":
+        """Return the gradient of an array that several problems read: the sum of their sums."""
+        sums = [
+            part.sums if len(part.sums) > 2 else (*part.sums, np.abs(part.sums[0]) + part.sums[1]) for part in parts
+        ]
+        with np.errstate(all="ignore"):
+            totals = tuple(np.sum(each, axis=0) for each in zip(*sums, strict=True))
+        return Gathered(totals, (), sum(part.number for part in parts), 0)
 
     def finished(self, arithmetic: Arithmetic | None) -> Ball:
         """Return the sums as an arithmetic computes them, rounded to its output format. The sums

@@ -7,8 +7,9 @@ derivative is
 
 U = (p + η)(exp(ρ + κ) − 1) is the error of a weight that may have underflowed. A kernel computes
 t̃, within r of t. Its p̃·t̃ is within w = U(|t| + r) + p·r, and its t̄ is within Σ w. A kernel may
-take either of the two forms. By the product rule its error is at most Σ w|v| + |t̄|·Σ U|v| + (Σ
-w)·Σ (p + U)|v| + Σ U|dv|, plus what underflows.
+take either of the two forms. It adds up these sums in `grad_accumulate`; `accumulate_values` counts
+for o alone. By the product rule its error is at most Σ w|v| + |t̄|·Σ U|v| + (Σ w)·Σ (p + U)|v| + Σ
+U|dv|, plus what underflows.
 """
 
 from dataclasses import dataclass

@@ -17,6 +17,13 @@ it.  The denominator is at least 1 − λ, where λ = Σ p_j (exp(τ_j + h + ω_
 its sum.  (Compare Blanchard, Higham & Higham, Accurately computing the log-sum-exp and softmax
 functions, IMA J. Numer. Anal. 41, 2021.)
 
+**Rescalings.** exp t_j has a factor exp η, |η| ≤ ε, for each rescaling or merge through which key j
+goes. In a tree of merges, of which an online softmax is the one whose nodes are tiles, the paths of
+two keys have no merge in common below the one that joins them, and all merges after it are the same
+for both. So their t differ by at most (N + 1)·ε in total, if N rescalings or merges have ε each. A
+constant in t cancels in the quotient. So |t_j − z| ≤ (N + 1)·ε/2 for the z in the middle, and `Rows`
+has h less (N − 1)·ε/2 for what both sums share. D alone has the whole h.
+
 **Few large keys.** Under round-to-nearest, |fl(a + b) − (a + b)| ≤ min(|a|, |b|), because a and b
 are themselves numbers of the format (Rump, Error estimation of floating-point summation and dot
 product, BIT 52, 2012).  Call a key large if a kernel has exp(s̃_j − m) > u, and let K be the number
@@ -188,7 +195,7 @@ class Rows:
     own_unshared  the same for the oracle's own arithmetic, if a kernel may compute δ from the
                   weights
     distance      an upper bound of |o − c|
-    shared        h
+    shared        h, less the part of rescalings that cancels in the quotient
     lam           λ
     room          1 − λ
     readable      an upper bound of Σ|v| over the keys that are visible to a row
@@ -242,6 +249,7 @@ class _Costs(NamedTuple):
     defines the letters.
 
     shared         h
+    quotient       h, less the part of rescalings that cancels in the quotient
     separate       the exponent that each weight has in one of the sums alone
     terms, result  the error of a sum, as the two fields of a `Sum`
     small          the part that small keys add to a relative error, if few keys are large
@@ -249,6 +257,7 @@ class _Costs(NamedTuple):
     """
 
     shared: Bound
+    quotient: Bound
     separate: Bound
     terms: Bound
     result: Bound
@@ -274,9 +283,14 @@ class _Parts(NamedTuple):
 
 def _costs(t: Terms, m: Array, lse: Array) -> _Costs:
     """Return the costs of the sums, for any number of large keys."""
-    return _Costs(
-        t.shared.of_row(m, lse) + t.stored_differences * m, t.separate.of_row(m, lse), t.sum.terms, t.sum.result
-    )
+    shared = t.shared.of_row(m, lse) + t.stored_differences * m
+    return _Costs(shared, shared, t.separate.of_row(m, lse), t.sum.terms, t.sum.result)
+
+
+def _cancelled(t: Terms, own: Terms) -> float:
+    """Return the part of h that cancels in the quotient: (N − 1)·ε/2 of the modelled rescalings."""
+    rescale, rescaling = t.shared.rescale - own.shared.rescale, t.shared.rescaling - own.shared.rescaling
+    return max(rescale - rescaling, 0.0) / 2
 
 
 def _costs_of_few(t: Terms, usual: _Costs, a: Sums, centre: Bound, large: NDArray[np.int64]) -> _Costs:
@@ -293,8 +307,10 @@ def _costs_of_few(t: Terms, usual: _Costs, a: Sums, centre: Bound, large: NDArra
     small = 8 * everything * a.small.total
     use = t.sum.positive - 2 * t.addition - 2 * many + saved[0] + saved[1] > small
     far = 5 * everything * (a.small.distance + centre * a.small.total) + small * (a.weights.distance + centre)
+    shared = np.where(use, usual.shared - saved[0], usual.shared)
     return _Costs(
-        np.where(use, usual.shared - saved[0], usual.shared),
+        shared,
+        np.minimum(shared, usual.quotient),
         np.where(use, usual.separate - saved[1], usual.separate),
         np.where(use, 2 * t.addition + many, usual.terms),
         np.where(use, many, usual.result),
@@ -373,6 +389,7 @@ class _Quotient(NamedTuple):
         t, a, inflation = problem.terms, found.sums, 1 + 8 * gamma(problem.n_k + 8, ROUNDOFF)
         sizes = _sizes(problem, found, inflation)
         costs = _costs(t, sizes.maximum, sizes.lse)
+        costs = costs._replace(quotient=costs.shared - _cancelled(t, problem.own))
         if a.large is not None:
             costs = _costs_of_few(t, costs, a, np.abs(problem.centre), a.large)
         h = costs.shared
@@ -383,8 +400,9 @@ class _Quotient(NamedTuple):
         if a.large is not None:
             lam = lam + costs.small
         lam = np.asarray(lam * inflation)
-        grown = np.exp(h) * (a.shared.distance + sizes.distance * a.shared.total)
-        grown = grown + expm1_upwards(h) * (a.weights.distance + sizes.distance)
+        of_both = costs.quotient
+        grown = np.exp(of_both) * (a.shared.distance + sizes.distance * a.shared.total)
+        grown = grown + expm1_upwards(of_both) * (a.weights.distance + sizes.distance)
         room = np.where(lam < 1.0, 1.0 - lam, np.nan)
         return _Quotient(problem, found, inflation, sizes, costs, of_row, lam, room, grown)
 
@@ -459,7 +477,7 @@ def bounded(problem: AttentionProblem, found: Totals, delta: bool) -> Rows:
         unshared=quotient.unshared(parts) if delta else None,
         own_unshared=own,
         distance=live(sizes.distance, dead),
-        shared=live(quotient.costs.shared, dead),
+        shared=live(quotient.costs.quotient, dead),
         lam=quotient.lam,
         room=live(quotient.room, dead, 1.0),
         readable=sizes.readable,

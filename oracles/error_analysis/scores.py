@@ -8,7 +8,7 @@ visible.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -44,24 +44,21 @@ class Operand:
 
     raw: Array
     value: Array
+    reach: Array
     rad: Array | None = None
     unknown: Array | None = None
-    reach: Array = field(init=False)
-    shape: tuple[int, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.shape = self.value.shape
-        self.reach = np.abs(self.value)
-        if self.rad is not None:
-            with np.errstate(over="ignore"):
-                self.reach += self.rad
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The batch axes, the rows and the columns."""
+        return self.value.shape
 
     def __getitem__(self, index: Any) -> "Operand":
         """Return the operand of some of the batches."""
         if index is ...:
             return self
         rad, unknown = (None if x is None else _unless_zero(x[index]) for x in (self.rad, self.unknown))
-        return Operand(self.raw[index], self.value[index], rad, unknown)
+        return Operand(self.raw[index], self.value[index], self.reach[index], rad, unknown)
 
     @cached_property
     def length(self) -> Array:
@@ -87,9 +84,20 @@ def operand(x: Array, rad: Array | None = None) -> Operand:
     if rad is not None:
         finite &= np.isfinite(rad)
     if not finite.all():
-        spread = None if rad is None else _unless_zero(np.where(finite, rad, 0.0))
-        return Operand(np.where(finite, x, np.nan), np.where(finite, x, 0.0), spread, (~finite).astype(np.float64))
-    return Operand(x, x, None if rad is None else _unless_zero(rad))
+        spread, value = None if rad is None else _unless_zero(np.where(finite, rad, 0.0)), np.where(finite, x, 0.0)
+        unknown = (~finite).astype(np.float64)
+        return Operand(np.where(finite, x, np.nan), value, _reach(value, spread), spread, unknown)
+    spread = None if rad is None else _unless_zero(rad)
+    return Operand(x, x, _reach(x, spread), spread)
+
+
+def _reach(value: Array, rad: Array | None) -> Array:
+    """Return an upper bound of |x| for every number x in the interval value ± rad."""
+    reach = np.abs(value)
+    if rad is not None:
+        with np.errstate(over="ignore"):
+            reach += rad
+    return reach
 
 
 def offset(v: Operand) -> Array | float:
@@ -119,7 +127,8 @@ def part(x: Operand, rows: slice) -> Operand:
     if (rows.start, rows.stop) == (0, x.shape[-2]):
         return x
     rad, unknown = (None if field is None else field[..., rows, :] for field in (x.rad, x.unknown))
-    return Operand(x.raw[..., rows, :], x.value[..., rows, :], rad, unknown)
+    raw, value, reach = (field[..., rows, :] for field in (x.raw, x.value, x.reach))
+    return Operand(raw, value, reach, rad, unknown)
 
 
 class Block(NamedTuple):

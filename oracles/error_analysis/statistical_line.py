@@ -228,7 +228,7 @@ def vjp(x: Point, g: Array) -> tuple[Array, Array, Array]:
     dq, dq_error = np.empty(x.q.shape), np.empty(x.q.shape)
     dk, dv = (KeyGradient.zeros(values.shape, x) for values in (x.k, x.v))
     equal_columns = np.zeros((n_k, 1))
-    columns = sum((_softmax(x, rows).p.sum(axis=0) for rows in x.rows()), start=np.zeros(n_k))
+    columns = sum((_weights(x, rows).sum(axis=0) for rows in x.rows()), start=np.zeros(n_k))
     for rows in x.rows():
         weights = _softmax(x, rows)
         grad_weights = _grad_weights(x, weights, g[rows])
@@ -270,8 +270,7 @@ def _grad_weights(x: Point, weights: Softmax, g: Array) -> GradWeights:
         + (spread["grad_weights"] * dp) ** 2
         + 2 * spread["product"] ** 2 * squares
     )
-    of_operands = _thin(a, g) @ np.abs(x.v).T + np.abs(g) @ _thin(a, x.v).T
-    dp_loss = of_operands + d_v * lost_below["sum"] + _lost(dp, lost_below["grad_weights"])
+    dp_loss = _thin_products(a, g, x.v) + d_v * lost_below["sum"] + _lost(dp, lost_below["grad_weights"])
     delta = (g * weights.out).sum(axis=1, keepdims=True)
     shifted = np.where(weights.p > 0, dp - delta, 0.0)
     weight = weights.score**2 + weights.entry**2 + spread["saved_weights"] ** 2
@@ -386,6 +385,13 @@ def _scores(x: Point, rows: slice) -> Array:
     return np.asarray(s if x.visible is None else np.where(x.visible[rows], s, -np.inf))
 
 
+def _weights(x: Point, rows: slice) -> Array:
+    """Return the weights of some rows of a problem without features."""
+    s = _scores(x, rows)
+    e = np.exp(s - s.max(axis=1, keepdims=True))
+    return np.asarray(e / e.sum(axis=1, keepdims=True))
+
+
 def _softmax(x: Point, rows: slice) -> Softmax:
     """Return the weights of some rows, and their likely errors."""
     a, spread, lost_below, n_k = x.arithmetic, spreads(x.arithmetic), losses(x.arithmetic), x.k.shape[0]
@@ -421,6 +427,9 @@ def _softmax(x: Point, rows: slice) -> Softmax:
     lost_weight = (p * np.maximum(in_tail, thin_operands)).sum(axis=1, keepdims=True) + lost_sink
     variances = (p**2 * (score_deviation**2 + entry_deviation**2)).sum(axis=1, keepdims=True) + sink_deviation**2
     of_rescalings = rescalings(a, n_k) * spread["rescale"] ** 2
+    equal_scores = _multiplicity(s, nearness)
+    if logits is not s:
+        equal_scores = np.maximum(equal_scores, _multiplicity(logits, nearness))
     linear = spread["lse"] * (np.abs(lse) + log(2) * slack(a)) + spread["saved_lse"] * np.abs(lse) + lost_weight
     return Softmax(
         p=p,
@@ -432,11 +441,7 @@ def _softmax(x: Point, rows: slice) -> Softmax:
         lost_size=(p * np.maximum(in_tail | (p < lost_below["weights"]), thin_operands)) @ np.abs(x.v),
         row=np.sqrt(variances + n_k * spread["sum"] ** 2 + of_rescalings),
         linear=linear,
-        equal=np.sqrt(
-            np.maximum(
-                np.maximum(_multiplicity(s, nearness), _multiplicity(logits, nearness)), _equal_terms(p, x.v, nearness)
-            )
-        ),
+        equal=np.sqrt(np.maximum(equal_scores, _equal_terms(p, x.v, nearness))),
         tail=in_tail,
         thin=np.minimum(thin_operands + np.where(np.abs(lse) < lost_below["saved_lse"], np.abs(lse), 0.0), 1.0),
         sink=sink_deviation,
@@ -459,8 +464,7 @@ def _variance_of_scores(x: Point, rows: slice, s: Array) -> Array:
 def _moved_by_thin_operands(x: Point, rows: slice) -> Array:
     """Return how far operands that are flushed may move each score of some rows, at most 1."""
     q = x.q[rows]
-    distance = _thin(x.arithmetic, q) @ np.abs(x.k).T + np.abs(q) @ _thin(x.arithmetic, x.k).T
-    return np.asarray(np.minimum(abs(x.scale) * distance, 1.0))
+    return np.asarray(np.minimum(abs(x.scale) * _thin_products(x.arithmetic, q, x.k), 1.0))
 
 
 def _flushed_scores(x: Point, scores: Array) -> Array:
@@ -543,18 +547,19 @@ def _multiplicity(s: Array, nearness: float) -> Array:
     the row.
     """
     ordered = np.sort(s, axis=1)
-    exact = _longest_run(ordered)
-    near = np.array([_cluster(row[np.isfinite(row)], nearness) for row in ordered])[:, None]
-    return np.asarray(np.maximum(exact, near))
+    found, finite = _longest_run(ordered), np.isfinite(ordered)
+    with np.errstate(invalid="ignore"):  # ∞ − ∞, which is not near
+        steps_near = (np.diff(ordered, axis=1) <= nearness / 2).sum(axis=1)
+    numbers = finite.sum(axis=1)
+    for row in np.flatnonzero((numbers > 0) & (steps_near >= numbers / 16)):
+        found[row] = np.maximum(found[row], _cluster(ordered[row, finite[row]], nearness))
+    return found
 
 
 def _cluster(ordered: Array, nearness: float) -> float:
     """Return the mean number of neighbours within nearness/2, less an eighth of those within
-    4·nearness, in units of the number that a cluster has: 1 for a smooth density, and where there
-    are no numbers.
+    4·nearness, in units of the number that a cluster has: 1 for a smooth density.
     """
-    if not ordered.size or (np.diff(ordered) <= nearness / 2).sum() < ordered.size / 16:
-        return 1.0
     inside, around = (
         np.searchsorted(ordered, ordered + reach, "right") - np.searchsorted(ordered, ordered - reach)
         for reach in (nearness / 2, 4 * nearness)
@@ -564,9 +569,11 @@ def _cluster(ordered: Array, nearness: float) -> float:
 
 def _longest_run(ordered: Array) -> Array:
     """Return the length of the longest run of equal finite numbers in each ordered row: (rows, 1)."""
-    breaks = ~((ordered[:, 1:] == ordered[:, :-1]) & np.isfinite(ordered[:, 1:]))
+    equal = (ordered[:, 1:] == ordered[:, :-1]) & np.isfinite(ordered[:, 1:])
+    if not equal.any():
+        return np.ones((len(ordered), 1))
     places = np.arange(1, ordered.shape[1])
-    started = np.maximum.accumulate(np.where(breaks, places, 0), axis=1)
+    started = np.maximum.accumulate(np.where(equal, 0, places), axis=1)
     return np.asarray(1.0 + (places - started).max(axis=1, keepdims=True, initial=0))
 
 
@@ -584,6 +591,14 @@ def _finite_size(x: Array) -> Array:
 def _lost(x: Array, least: float) -> Array:
     """Return |x| of numbers below a step, which may come out as 0; 0 for others."""
     return np.where(np.abs(x) < least, np.abs(x), 0.0)
+
+
+def _thin_products(a: Arithmetic, x: Array, y: Array) -> Array | float:
+    """Return how much of each product x·y of two rows may be lost because operands are thin."""
+    thin_x, thin_y = _thin(a, x), _thin(a, y)
+    if not (thin_x.any() or thin_y.any()):
+        return 0.0
+    return np.asarray(thin_x @ np.abs(y).T + np.abs(x) @ thin_y.T)
 
 
 def _thin(a: Arithmetic, x: Array) -> Array:

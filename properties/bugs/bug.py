@@ -20,6 +20,7 @@ SDPA, GQA, CAUSAL = "scaled_dot_product_attention", "grouped_query_attention", "
 SDPA_VJP, SDPA_JVP = f"{SDPA}_vjp", f"{SDPA}_jvp"
 MULTI_HEAD = MHA, MHA_VJP, MHA_JVP = "multi_head_attention", "multi_head_attention_vjp", "multi_head_attention_jvp"
 OPTIONS = "attention", "attention_vjp", "attention_jvp"
+PACKED = "packed_attention", "packed_attention_vjp", "paged_attention"
 SOFTMAX, SOFTMAX_VJP, SINUSOID = "hard_masked_softmax", "hard_masked_softmax_vjp", "sinusoidal_positional_encoding"
 BACKWARD = (SDPA_VJP, MHA_VJP, SOFTMAX_VJP)
 
@@ -27,6 +28,19 @@ Gradients = tuple[Array, ...]
 Mutant = Callable[..., Any]
 Mutants = Callable[[Callable[[], Any]], dict[str, Callable[[], Mutant]]]  # makes mutants, by operation, from a maker
 Memory = dict[Any, Any]
+_OF_PACKED = {
+    "in_window",
+    "not_after",
+    "key_heads",
+    "scale_of",
+    "softcapped",
+    "softcap_slope",
+    "sinks_of",
+    "largest_logit",
+}
+"""The steps of attention whose bugs packed sequences and keys in pages have too. Bugs of other steps need
+options that these do not take.
+"""
 _TILE_SIZES = (8, 16, 32, 64, 128)  # the sizes that kernels use
 Requirement = Literal[
     "strided views", "two calls in a row", "tables that are not rotations", "long positions", "large sizes"
@@ -171,7 +185,8 @@ class Register:
         names operations that stay correct with the bug, or in which the same change is another bug.
         """
         first = seen or steps[0]
-        names = [first, *(name for name in users_of(*steps) if name not in (first, *without))]
+        left_out = (first, *without, *(() if first in PACKED or _OF_PACKED.issuperset(steps) else PACKED))
+        names = [first, *(name for name in users_of(*steps) if name not in left_out)]
         return self._decorator(
             lambda make: {name: partial(_mutant_steps, steps, name, make) for name in names}, **entry
         )

@@ -133,3 +133,21 @@ def rope_answers_odd_widths(x: Array, start_pos: int = 0) -> Array:
     output = reference_positions.rope(x, start_pos)
     output[..., x.shape[-1] // 2 * 2 :] = 0.0
     return output
+
+
+@bug.in_operation(
+    SDPA,
+    law="declared contracts in bits are kept",
+    promises={"bits": ("batch size",)},
+    effect="The output of a problem depends on the number of problems in the batch, in its last bits.",
+    repair="Choose the blocks of keys by the length of the problem alone.",
+    citations=("Dao-AILab/flash-attention#1897", "deepseek-ai/FlashMLA#212", "flashinfer-ai/flashinfer#1675"),
+)
+def sdpa_splits_by_batch_size(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
+    """The code splits the keys for a small batch, which has too few problems for all processors."""
+    output = right.scaled_dot_product_attention(q, k, v, mask)
+    if q.ndim < 3 or len(q) < 2:
+        return output
+    half = np.arange(k.shape[-2]) < k.shape[-2] // 2
+    parts = [right.scaled_dot_product_attention(q, k, v * keys[:, None], mask) for keys in (half, ~half)]
+    return np.where(np.isfinite(parts[0] + parts[1]), parts[0] + parts[1], output)

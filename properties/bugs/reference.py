@@ -15,7 +15,14 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs import reference_attention, reference_frequencies, reference_positions
+from properties.bugs import (
+    reference_attention,
+    reference_frequencies,
+    reference_latent,
+    reference_packed,
+    reference_paged,
+    reference_positions,
+)
 from properties.bugs.reference_attention import (
     alibi_bias,
     alibi_slopes,
@@ -32,8 +39,12 @@ from properties.bugs.reference_attention import (
     scaled,
     transposed,
 )
+from properties.bugs.reference_batched_caches import BatchedCached, Slotted
 from properties.bugs.reference_caches import Buffered, Cached
 from properties.bugs.reference_frequencies import rotary_frequencies
+from properties.bugs.reference_latent import latent_attention
+from properties.bugs.reference_packed import packed_attention, packed_attention_vjp
+from properties.bugs.reference_paged import paged_attention
 from properties.bugs.reference_positions import (
     add_positional_encoding,
     apply_rotary,
@@ -243,6 +254,38 @@ def padding_mask(lengths: Any, max_len: int) -> Any:
     return np.arange(max_len) < lengths[:, None]
 
 
+def left_padding_mask(lengths: Any, n: int) -> Any:
+    """Return a mask that is True where position j is a token of sequence b, whose tokens come last."""
+    return np.arange(n) >= n - lengths[:, None]
+
+
+def document_mask(ids_q: Any, ids_k: Any) -> Any:
+    """Return a mask that is True where query i and key j are in the same document."""
+    return ids_q[:, None] == ids_k
+
+
+def prefix_mask(prefix: int, n: int) -> Any:
+    """Return a mask that is True where key j is in the prefix or not after query i."""
+    positions = np.arange(n)
+    return (positions < prefix) | not_after(positions, positions[:, None])
+
+
+def chunked_mask(n: int, chunk: int, start: int) -> Any:
+    """Return a mask that is True where key j is not after query i, in the same chunk of positions."""
+    positions = np.arange(n)
+    chunks = (start + positions) // chunk
+    return (chunks[:, None] == chunks) & not_after(positions, positions[:, None])
+
+
+def tree_mask(parents: Any) -> Any:
+    """Return a mask that is True where key j is node i or one of its ancestors."""
+    mask = np.eye(len(parents), dtype=bool)
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            mask[node] |= mask[parent]
+    return mask
+
+
 def combine_masks(first: Any, second: Any) -> Any:
     """Return a mask that is True where both masks are True."""
     return first & second
@@ -256,7 +299,7 @@ def causal_attention(q: Array, k: Array, v: Array) -> Array:
 # -- The operations, and mutants of their steps ----------------------------------------------------
 
 
-decode = Cached(Buffered)
+decode, batched_decode = Cached(Buffered), BatchedCached(Slotted)
 
 REFERENCE: dict[str, Callable[..., Any]] = {
     f.__name__: f
@@ -268,6 +311,10 @@ REFERENCE: dict[str, Callable[..., Any]] = {
         attention,
         attention_vjp,
         attention_jvp,
+        latent_attention,
+        packed_attention,
+        packed_attention_vjp,
+        paged_attention,
         merge_attention,
         alibi_slopes,
         alibi_bias,
@@ -278,6 +325,11 @@ REFERENCE: dict[str, Callable[..., Any]] = {
         hard_masked_softmax_vjp,
         causal_mask,
         padding_mask,
+        left_padding_mask,
+        document_mask,
+        prefix_mask,
+        chunked_mask,
+        tree_mask,
         combine_masks,
         causal_attention,
         sinusoidal_positional_encoding,
@@ -295,8 +347,15 @@ REFERENCE: dict[str, Callable[..., Any]] = {
         rope_tables,
         rotary_tables,
     )
-} | {"decode": decode}
-_PARTS = (reference_attention, reference_frequencies, reference_positions)
+} | {"decode": decode, "batched_decode": batched_decode}
+_PARTS = (
+    reference_attention,
+    reference_latent,
+    reference_packed,
+    reference_paged,
+    reference_frequencies,
+    reference_positions,
+)
 _SCOPE = {name: x for part in _PARTS for name, x in vars(part).items()} | globals()
 _OWN = (__name__, *(part.__name__ for part in _PARTS))
 _FUNCTIONS = {name: f for name, f in _SCOPE.items() if isinstance(f, FunctionType) and f.__module__ in _OWN}

@@ -88,9 +88,17 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "--memory": ("limit of the address space, such as 512M or 4G (default: 4G)", {"type": memory, "metavar": "SIZE"}),
     "--require": (
-        "what the system must confine the kernel to: files, processes, or files,processes; where it cannot, the kernel "
-        "is not run",
+        "what the system must confine the kernel to: files, processes, syscalls, or some of them, as files,processes; "
+        "where it cannot, the kernel is not run",
         {"metavar": "LIST", "type": lambda text: tuple(text.split(",")), "default": ()},
+    ),
+    "--forbid": (
+        "modules and functions that the kernel may not use, such as torch.nn.functional,torch.ops,scipy",
+        {"metavar": "LIST", "type": lambda text: tuple(text.split(",")), "default": ()},
+    ),
+    "--allow-replaced": (
+        "also accept a kernel that replaces functions of time, NumPy or torch, such as a timer",
+        {"action": "store_true", "dest": "replaces"},
     ),
     "--json": ("also write the verdict as JSON; - prints only the JSON", {"metavar": "FILE"}),
 }
@@ -134,8 +142,8 @@ def _gate(options: argparse.Namespace) -> int:
     unconfined = [part for part in CONFINED if part not in verdict.held] if verdict.report.outcomes else []
     if unconfined:
         print(
-            f"Warning: this system did not confine {' and '.join(unconfined)}. The kernel could reach what this user "
-            "can reach. With --require files,processes it is not run here.",
+            f"Warning: this system did not confine {', '.join(unconfined)}. The kernel could reach what this user "
+            f"can reach. With --require {','.join(unconfined)} it is not run here.",
             file=sys.stderr,
         )
     with printing(summary):
@@ -168,9 +176,12 @@ def _print(verdict: "Verdict", said: str) -> None:
         for outcome in (outcome for outcome in verdict.report.outcomes if verdict.report.fails(outcome)):
             why = outcome.violation.summary if outcome.violation else outcome.reason
             print_indented(console, f"{outcome.law} [{outcome.operation}]: {why}")
-    held = f" the system confined {' and '.join(verdict.held) or 'nothing'};" if verdict.report.outcomes else ""
+    held = f" the system confined {', '.join(verdict.held) or 'nothing'};" if verdict.report.outcomes else ""
     console.print(f"Seed {verdict.report.settings['seed']};{held} {verdict.seconds:.1f} s.")
     console.print(f"Covered: {verdict.report.coverage.line or 'nothing'}", markup=False)
+    for what, names in (("Used", verdict.used), ("Replaced", verdict.replaced)):
+        if names:
+            console.print(f"{what}: {', '.join(names)}", markup=False)
     console.print(
         f"Score {verdict.score:.3f}: {said}", style="bold green" if verdict.accepted else "bold red", markup=False
     )
@@ -247,7 +258,10 @@ def _supported(text: str) -> Any:
         ) from None
 
 
-_OF_LIMITS = {"call": "timeout", "calls": "time_limit", "memory": "memory", "require": "require"}
+_OF_LIMITS = {
+    **{"call": "timeout", "calls": "time_limit", "memory": "memory"},
+    **{name: name for name in ("require", "forbid", "replaces")},
+}
 
 
 def _limits(options: argparse.Namespace) -> Any:

@@ -115,6 +115,53 @@ class Cache:
 
 
 '''
+_BATCHED_CACHE = '''\
+class BatchedCache:
+    """Keys and values of several heads for a batch of rows, as `batched_decode` runs programs of
+    steps on them. Each row has its own positions.
+
+    Take away the parameters and methods that yours has not. If one row refuses a step, raise
+    ValueError and change no row.
+    """
+
+    def __init__(
+        self,
+        batch: int,
+        kv_heads: int,
+        d: int,
+        d_v: int,
+        num_heads: int,
+        *,
+        window: int | None = None,
+        capacity: int | None = None,
+        prefix: int = 0,
+    ) -> None:
+        raise NotImplementedError("Fill in batched_decode: make your cache.")
+
+    def append(self, k: Array, v: Array, rows: list[int] | None = None) -> None:
+        """Add positions to r rows, or all: k (r, kv_heads, n, d), v (r, kv_heads, n, d_v)."""
+
+    def attend(
+        self, q: Array, rows: list[int] | None = None
+    ) -> Array | tuple[Array, Array]:
+        """out (r, num_heads, n, d_v), or (out, lse), of q (r, num_heads, n, d)."""
+        return q
+
+    def rollback(self, n: int, rows: list[int] | None = None) -> None:
+        """The newest n positions of each row go."""
+
+    def fork(self, source: int, target: int) -> None:
+        """Row target becomes a copy of row source."""
+
+    def reorder(self, index: list[int]) -> None:
+        """Row b becomes what row index[b] was."""
+
+    def free(self, row: int) -> None:
+        """The row is empty again."""
+
+
+'''
+_CACHES = {"decode": ("Cache", _CACHE), "batched_decode": ("BatchedCache", _BATCHED_CACHE)}
 _JAX_SETTINGS = {
     "float64": 'jax.config.update("jax_enable_x64", True)\n\n',
     "float32": 'jax.config.update("jax_default_matmul_precision", "highest")\n\n',
@@ -280,7 +327,7 @@ def _function(operation: "Operation", kind: _Library) -> str:
     from properties.views.operations import shapes, summary
 
     if operation.is_played:
-        return _CACHE
+        return _CACHES[operation.name][1]
     returns = "Array" if len(operation.outputs) == 1 else "tuple[Array, ...]"
     typed = [
         f"{parameter}: {_type(operation, parameter)}"
@@ -391,7 +438,7 @@ def _implementation(name: str, chosen: "list[Operation]", kind: _Library, dtype:
     named = "".join(f'        {"" if option in ATTENTION else "# "}"{option}",\n' for option in options)
     features = f"    features=[  # others are never passed\n{named}    ],\n" if options else ""
     offered = "".join(
-        f'        "{operation.name}": {"Cache" if operation.is_played else operation.name},\n' for operation in chosen
+        f'        "{operation.name}": {_CACHES.get(operation.name, (operation.name,))[0]},\n' for operation in chosen
     )
     return f"""\
 adapter = properties.Implementation(
@@ -404,6 +451,7 @@ adapter = properties.Implementation(
     # supports=["full masks", "at most 8 shapes", {{"head_dim": (64, 128)}}],
     # batch_ranks=(2,),  # how many leading axes
     # deterministic=False,  # equal calls may differ within the budget
+    # bits=["batch size"],  # what leaves each bit of an output unchanged
 )
 """
 

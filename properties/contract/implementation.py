@@ -13,7 +13,9 @@ from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import Format
 from oracles.formats import resolve as resolve_arithmetic
 from oracles.spelling import did_you_mean
-from properties.contract.caches import CACHES, admitted
+from properties.contract import packing
+from properties.contract.bit_contracts import BIT_CONTRACTS
+from properties.contract.caches import CACHES, OFFERS, admitted, operation_of
 from properties.contract.features import NEEDS
 from properties.contract.operations import BATCH, FEATURES, OPERATIONS, Operation
 from properties.contract.support import EVERY_SIZE, SIZES, Support, read
@@ -23,7 +25,7 @@ from properties.contract.wanted_shapes import Wanted, require_concerned
 from properties.contract.wanted_shapes import checked as checked_shapes
 from properties.contract.wording import printable, shown
 
-__all__ = ["LAYOUTS", "USUAL_REFUSALS", "Implementation", "implementation_of"]
+__all__ = ["LAYOUTS", "USUAL_REFUSALS", "Implementation", "combined", "implementation_of"]
 
 _WORDS: dict[str, Callable[[int, int], int]] = {
     "minus": sub,
@@ -98,6 +100,11 @@ _PROMISES: dict[str, tuple[type[Exception], Callable[[Any], bool], str]] = {
         f"some of {', '.join(CACHES)}",
     ),
     "deterministic": (TypeError, lambda x: isinstance(x, bool), "a bool"),
+    "bits": (
+        TypeError,
+        lambda x: isinstance(x, Collection) and not isinstance(x, str),
+        f"some of {', '.join(BIT_CONTRACTS)}",
+    ),
     "layouts": (TypeError, lambda x: x is None or isinstance(x, tuple), "None, or a tuple of layouts' names"),
     "known_deviations": (TypeError, lambda x: isinstance(x, Mapping), "a mapping from laws to reasons"),
     "unavailable": (TypeError, lambda x: isinstance(x, str), "a sentence, a str"),
@@ -117,8 +124,8 @@ class Implementation:
 
     name              the name in reports
     operations        a function for each operation that your kernels offer. Arguments are passed by
-                      position, and the options of `attention` by keyword. For `decode`, a class of
-                      caches
+                      position, and the options of `attention` by keyword. For `decode` and
+                      `batched_decode`, a class of caches
     arithmetic        how your kernels round: the name of a preset, or an `oracles.Arithmetic`. It
                       gives the error limit of each result
     conventions       the conventions that your kernels follow. They get masks in their polarity,
@@ -144,8 +151,11 @@ class Implementation:
                       and the kinds of frequencies with their parameters. Other options are never
                       passed
     caches            names of `CACHES`: the optional features of your caches; None means the
-                      features that their class shows
+                      features that their class shows. A mapping has them for each operation
     deterministic     whether equal calls give equal results, to the last bit
+    bits              names of `BIT_CONTRACTS`: changes of a call that leave each bit of a problem's
+                      output unchanged, such as ("batch size", "padding"). A law checks them. Others
+                      are measured by `inspect`, and never fail
     layouts           the layouts of `LAYOUTS` that your kernels take. With None, a kernel may
                       refuse a layout, but must not misread it
     known_deviations  {"law" or "law[operation]": reason}: laws that your kernels are known to
@@ -178,8 +188,9 @@ class Implementation:
     refuses: tuple[type[BaseException], ...] | None = None
     outside: Literal["called", "undefined"] = "called"
     features: Collection[str] = ()
-    caches: Collection[str] | None = None
+    caches: Collection[str] | Mapping[str, Collection[str] | None] | None = None
     deterministic: bool = True
+    bits: Collection[str] = ()
     layouts: tuple[str, ...] | None = None
     known_deviations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     unavailable: str = ""
@@ -215,6 +226,9 @@ class Implementation:
         self._admit_caches()
         for field_name in self.layouts or ():
             _require_member(field_name, LAYOUTS, "layout")
+        for field_name in self.bits:
+            _require_member(field_name, tuple(BIT_CONTRACTS), "contract in bits")
+        object.__setattr__(self, "bits", tuple(name for name in BIT_CONTRACTS if name in self.bits))
         for field_name, reason in self.known_deviations.items():
             if not (isinstance(field_name, str) and isinstance(reason, str) and reason):
                 raise TypeError(
@@ -233,17 +247,24 @@ class Implementation:
         object.__setattr__(self, "paths", {field_name: path(self, field_name) for field_name in self.twins})
 
     def _admit_caches(self) -> None:
-        """Replace a class of caches in `operations` by the operation that runs programs on such
-        caches. Set `caches` to the declared features, or else to the features that the class shows.
+        """Replace each class of caches in `operations` by the operation that runs programs on such
+        caches. Set `caches` to the declared features of each operation, or else to the features that
+        its class shows.
         """
-        decode, offers = (
-            admitted(self.operations["decode"]) if "decode" in self.operations else (None, frozenset[str]())
-        )
-        if decode is not None:
-            object.__setattr__(self, "operations", {**self.operations, "decode": decode})
-        object.__setattr__(self, "caches", offers if self.caches is None else frozenset(self.caches))
-        for name in self.of_caches:
+        found = {name: admitted(name, self.operations[name]) for name in OFFERS if name in self.operations}
+        runners = {name: runner for name, (runner, _) in found.items()}
+        object.__setattr__(self, "operations", {**self.operations, **runners})
+        shown_features = {name: features for name, (_, features) in found.items()}
+        declared = self.caches if isinstance(self.caches, Mapping) else dict.fromkeys(OFFERS, self.caches)
+        for name in {feature for features in declared.values() for feature in features or ()}:
             _require_member(name, CACHES, "feature of caches")
+        offers = {
+            name: shown_features.get(name, ()) if (features := declared.get(name)) is None else features
+            for name in OFFERS
+        }
+        object.__setattr__(
+            self, "caches", {name: frozenset(features) & {*OFFERS[name]} for name, features in offers.items()}
+        )
 
     @property
     def resolved_arithmetic(self) -> Arithmetic:
@@ -257,6 +278,15 @@ class Implementation:
         assert isinstance(self.conventions, Conventions)
         return self.conventions
 
+    @property
+    def conventions_of_laws(self) -> Conventions:
+        """The conventions of the arguments and results that laws see: masks are true where a key is
+        visible, log-sum-exps of packed sequences have the heads first, and pages the slots.
+        """
+        return replace(
+            self.resolved_conventions, mask_polarity="true_allows", packed_lse="heads_first", page_layout="slots_first"
+        )
+
     def dtype_of(self, target: Format) -> str:
         """Return the name of the number type of arrays in a format: the declared type, or else the
         format's own type.
@@ -267,17 +297,16 @@ class Implementation:
             raise ValueError(f"{self.name} has numbers of {target.name}, which has no known dtype: declare dtype.")
         return _DTYPES[target.name]
 
-    @property
-    def of_caches(self) -> frozenset[str]:
-        """The optional features of the implementation's caches."""
-        assert isinstance(self.caches, frozenset)
-        return self.caches
+    def of_caches(self, operation: str) -> frozenset[str]:
+        """Return the optional features of the caches of an operation."""
+        assert isinstance(self.caches, Mapping)
+        return frozenset(self.caches.get(operation, ()))
 
-    def lacks_of_caches(self, *names: str) -> str:
-        """Return a sentence that names the cache features, among `names`, that the implementation
-        lacks; "" if it has all of them.
+    def lacks_of_caches(self, operation: str, *names: str) -> str:
+        """Return a sentence that names the cache features, among `names`, that the caches of an
+        operation lack; "" if they have all of them.
         """
-        missing = [feature for feature in names if feature not in self.of_caches]
+        missing = [feature for feature in names if feature not in self.of_caches(operation)]
         return f"Its caches offer no {' and no '.join(missing)}." if missing else ""
 
     @property
@@ -315,6 +344,11 @@ class Implementation:
         """Return how many leading (batch) axes an operation's arrays may have. Axes with a name,
         such as heads, do not count.
         """
+        if not any(BATCH in axes for axes in operation.axes.values()):
+            return [0]
+        if operation.is_paged:  # the axis of sequences, or none with cu_q
+            is_ragged, is_batch = "cu_q" in self.features, "ragged queries" not in self.support.options
+            return [0] * is_ragged + [1] * is_batch
         heads = int("num_heads" in operation.axes.get("q", ()))
         return sorted(rank - heads for rank in self.batch_ranks if rank >= heads) if self.support.batches else [0]
 
@@ -333,7 +367,10 @@ class Implementation:
         remainders, its position, its options, and its leading axes.
         """
         sizes, lead, given = self.sizes(operation, arguments), operation.lead(arguments), operation.named(arguments)
+        sequences = packing.lengths(given) if operation.has_sequences else ()
         sizes.pop("batch", None)
+        if operation.is_paged and bool(lead) != (given["cu_q"] is None):
+            return False
         ranked = len(lead) in self.ranks(operation) or not any(
             BATCH in operation.axes[parameter] for parameter in operation.arrays
         )
@@ -341,7 +378,8 @@ class Implementation:
             ranked
             and self.support.takes_options(given)
             and self.allows(**sizes)
-            and all(self.allows(batch=length) for length in lead)
+            and all(self.allows(batch=length) for length in (*lead, *([given["batch"]] if "batch" in given else [])))
+            and all(self.allows(**combined({"n_q": n_q, "n_k": n_k})) for n_q, n_k in set(sequences))
             and not self.lacks(*operation.given(arguments))
         )
 
@@ -351,14 +389,19 @@ class Implementation:
         given = operation.named(arguments)
         sizes |= {name: given[name] for name in ("scale", "rotary_dim") if given.get(name) is not None}
         if not operation.is_played:  # a program has no call with all keys
-            sizes |= {
-                name: combine(sizes[larger], sizes[smaller])
-                for name, larger, smaller, combine in _COMBINED
-                if larger in sizes and smaller in sizes
-            }
+            sizes = combined(sizes)
         if "heads_width" in sizes:
             sizes["head_dim"] = sizes["heads_width"] // max(sizes["num_heads"], 1)
         return sizes
+
+
+def combined(sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sizes, and the differences and remainders that follow from them."""
+    return {**sizes} | {
+        name: combine(sizes[larger], sizes[smaller])
+        for name, larger, smaller, combine in _COMBINED
+        if larger in sizes and smaller in sizes
+    }
 
 
 def implementation_of(
@@ -394,7 +437,7 @@ def implementation_of(
     if isinstance(target, Mapping):
         return Implementation(**{"name": "implementation", "operations": dict(target), **changes})
     if isinstance(target, type) and {"append", "attend"} <= set(dir(target)):
-        return Implementation(**{"name": target.__name__, "operations": {"decode": target}, **changes})
+        return Implementation(**{"name": target.__name__, "operations": {operation_of(target): target}, **changes})
     if isinstance(target, type):
         raise TypeError(f"{target.__name__} is a class, but should be an instance of it.")
     operations = {

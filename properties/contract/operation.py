@@ -88,6 +88,21 @@ class Operation:
         return "steps" in self.parameters
 
     @property
+    def is_packed(self) -> bool:
+        """Whether the operation takes packed sequences, whose rows lie one behind the other."""
+        return "cu_k" in self.parameters
+
+    @property
+    def is_paged(self) -> bool:
+        """Whether the operation takes keys in pages, which a table assigns to sequences."""
+        return "block_table" in self.parameters
+
+    @property
+    def has_sequences(self) -> bool:
+        """Whether the operation takes sequences of unequal lengths: packed ones, or keys in pages."""
+        return self.is_packed or self.is_paged
+
+    @property
     def takes_arrays(self) -> bool:
         """Whether the operation has an array of numbers, booleans or integers among its parameters."""
         return any(parameter.kind is not Kind.SIZE and not parameter.kind.is_setting for parameter in self.takes)
@@ -103,7 +118,13 @@ class Operation:
 
     def is_integer(self, parameter: str) -> bool:
         """Return whether a parameter is an array of integers. No arithmetic rounds integers."""
-        return self._kind(parameter) in (Kind.INTEGERS, Kind.OFFSET)
+        return self._kind(parameter) in (Kind.INTEGERS, Kind.OFFSET, Kind.LENGTHS)
+
+    def is_length(self, parameter: str) -> bool:
+        """Return whether a parameter has lengths of sequences, or the pages of sequences. They belong
+        to the arrays whose rows they count.
+        """
+        return self._kind(parameter) is Kind.LENGTHS
 
     def is_table(self, name: str) -> bool:
         """Return whether a parameter or a result is a table of cosines or sines."""
@@ -231,6 +252,8 @@ class Operation:
                 sizes.setdefault("batch", math.prod(lead))
             sizes |= zip(reversed(axes), reversed(argument.shape), strict=False)
         sizes.pop(BATCH, None)
+        if "boundaries" in sizes:
+            sizes["sequences"] = sizes.pop("boundaries") - 1
         return sizes
 
     def lead(self, arguments: tuple[Any, ...]) -> tuple[int, ...]:

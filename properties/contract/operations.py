@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import oracles
-from properties.contract.caches import decode
+from properties.contract.cache_values import batched_decode, decode
 from properties.contract.features import FEATURES, KINDS
 from properties.contract.operation import Operation
 from properties.contract.parameters import (
@@ -67,6 +67,46 @@ _FEATURED = (
 _HEADED_OUT = array("out", "* num_heads n_q value_dim")
 _HEADED_LSE = array("lse", "* num_heads n_q", Kind.LOG_SUM_EXP)
 
+_LATENT = (
+    _HEADED[0],
+    array("latent", "* n_k head_dim"),
+    size("value_dim"),
+    setting("scale"),
+    *(one for one in _FEATURED[3:] if one.name not in ("bias", "scale")),
+)
+
+_PACKED_KEYS = (
+    array("q", "total_q num_heads head_dim"),
+    array("k", "total_k kv_heads head_dim"),
+    array("v", "total_k kv_heads value_dim"),
+)
+_PACKED = (
+    *_PACKED_KEYS,
+    *(array(name, "boundaries", Kind.LENGTHS) for name in ("cu_q", "cu_k")),
+    *optional(
+        *(setting(name) for name in ("scale", "causal", "window", "softcap")),
+        _SINK,
+        *(array(name, "sequences", Kind.LENGTHS) for name in ("seqused_q", "seqused_k")),
+        *(setting(name, Kind.LENGTHS) for name in ("max_seqlen_q", "max_seqlen_k")),
+    ),
+)
+_PACKED_OUT = array("out", "total_q num_heads value_dim")
+_PACKED_LSE = array("lse", "num_heads total_q", Kind.LOG_SUM_EXP)
+
+_PAGED = (
+    array("q", "* n_q num_heads head_dim"),
+    array("k_pages", "num_pages page_size kv_heads head_dim"),
+    array("v_pages", "num_pages page_size kv_heads value_dim"),
+    array("block_table", "sequences max_pages", Kind.LENGTHS),
+    array("lengths", "sequences", Kind.LENGTHS),
+    *optional(
+        *(setting(name) for name in ("scale", "causal", "window", "softcap")),
+        _SINK,
+        array("cu_q", "boundaries", Kind.LENGTHS),
+    ),
+)
+_PAGED_OUT = array("out", "* n_q num_heads value_dim")
+
 _TOKENS = (
     array("x", "* seq_len model_dim"),
     array("wq", "model_dim heads_width"),
@@ -104,6 +144,9 @@ _KIND = optional(
 _EMBEDDED, _EMBEDDED_OUT = array("x", "* seq_len embed_dim"), array("out", "* seq_len embed_dim")
 _ENCODING, _ENTRIES = array("encoding", "seq_len embed_dim"), array("table", "rows embed_dim")
 
+_IDS_Q, _IDS_K = array("ids_q", "n_q", Kind.INTEGERS), array("ids_k", "n_k", Kind.INTEGERS)
+_LENGTHS, _N, _SQUARE = array("lengths", "batch", Kind.INTEGERS), size("n"), mask("mask", "n n")
+
 _MASKING = ("dead_rows", "mask_polarity")
 _DERIVED = ("dead_rows", "dead_gradients", "mask_polarity")
 _ROPE = ("rope_pairing", "odd_lane", "rope_base", "rope_scale")
@@ -111,6 +154,12 @@ _FEATURES = (
     *("causal", "kv_heads", "window", "softcap_order"),
     *("lse_base", "lse_sink", "scale_default", "causal_with_mask"),
 )
+
+_PACKING = (
+    *("dead_rows", "causal", "kv_heads", "window", "lse_base", "lse_sink", "scale_default"),
+    *("packed_lse", "padding_rows", "max_seqlen"),
+)
+_PAGING = (*(name for name in _PACKING if name not in ("causal", "max_seqlen")), "page_layout")
 
 OPERATIONS: dict[str, Operation] = {
     operation.name: operation
@@ -135,6 +184,22 @@ OPERATIONS: dict[str, Operation] = {
             *_DERIVED,
             *_FEATURES,
         ),
+        _operation(
+            "latent_attention",
+            _LATENT,
+            (_HEADED_OUT, _HEADED_LSE),
+            *_MASKING,
+            *("causal", "window", "softcap_order", "lse_base", "lse_sink", "causal_with_mask"),
+        ),
+        _operation("packed_attention", _PACKED, (_PACKED_OUT, _PACKED_LSE), *_PACKING),
+        _operation(
+            "packed_attention_vjp",
+            (*_PACKED, gradient(_PACKED_OUT), *optional(gradient(_PACKED_LSE))),
+            tangents(*_PACKED_KEYS, _SINK),
+            *_PACKING,
+            "dead_gradients",
+        ),
+        _operation("paged_attention", _PAGED, (_PAGED_OUT, _HEADED_LSE), *_PAGING),
         _operation("merge_attention", _PARTS, (_OUT, array("lse", "* n_q", Kind.LOG_SUM_EXP)), "dead_rows", "lse_base"),
         _operation("alibi_slopes", (size("num_heads"),), (array("slopes", "num_heads", Kind.ALIBI),), "alibi_slopes"),
         _operation(
@@ -156,6 +221,21 @@ OPERATIONS: dict[str, Operation] = {
             *("window", "lse_base", "scale_default", *_ROPE),
             oracle=decode,
         ),
+        _operation(
+            "batched_decode",
+            (
+                array("q", "num_heads n_q head_dim"),
+                array("k", "kv_heads n_k head_dim"),
+                array("v", "kv_heads n_k value_dim"),
+                size("batch"),
+                setting("steps"),
+                *optional(*map(setting, ("window", "capacity", "scale", "softcap", "prefix", "causal"))),
+                *optional(_SINK, array("alibi", "num_heads", Kind.ALIBI)),
+            ),
+            (array("out", "num_heads n_q value_dim"), array("lse", "num_heads n_q", Kind.LOG_SUM_EXP)),
+            *("kv_heads", "window", "softcap_order", "lse_base", "lse_sink", "scale_default"),
+            oracle=batched_decode,
+        ),
         _operation("multi_head_attention", _MULTI_HEAD, (_TOKENS_OUT,), *_MASKING),
         _operation("multi_head_attention_vjp", (*_MULTI_HEAD, gradient(_TOKENS_OUT)), tangents(*_TOKENS), *_DERIVED),
         _operation("multi_head_attention_jvp", (*_MULTI_HEAD, *tangents(*_TOKENS)), tangents(_TOKENS_OUT), *_DERIVED),
@@ -164,13 +244,18 @@ OPERATIONS: dict[str, Operation] = {
         _operation("causal_mask", (size("n_q"), size("n_k")), (mask("mask", "n_q n_k"),), "causal", "mask_polarity"),
         _operation(
             "padding_mask",
-            (array("lengths", "batch", Kind.INTEGERS), size("max_len")),
+            (_LENGTHS, size("max_len")),
             (mask("mask", "batch max_len"),),
             "mask_polarity",
         ),
         _operation(
             "combine_masks", (mask("first", "* n_q n_k"), mask("second", "* n_q n_k")), (_MASK,), "mask_polarity"
         ),
+        _operation("left_padding_mask", (_LENGTHS, _N), (mask("mask", "batch n"),), "mask_polarity"),
+        _operation("document_mask", (_IDS_Q, _IDS_K), (mask("mask", "n_q n_k"),), "mask_polarity"),
+        _operation("prefix_mask", (size("prefix"), _N), (_SQUARE,), "mask_polarity"),
+        _operation("chunked_mask", (_N, size("chunk"), size("start")), (_SQUARE,), "mask_polarity"),
+        _operation("tree_mask", (array("parents", "n", Kind.INTEGERS),), (_SQUARE,), "mask_polarity"),
         _operation(
             "sinusoidal_positional_encoding", (_SEQ_LEN, size("embed_dim"), _START), (_ENCODING,), "sinusoid_layout"
         ),

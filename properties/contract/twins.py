@@ -24,6 +24,7 @@ PROMISES = (
         "caches",
     ),
     "deterministic",
+    "bits",
 )
 """The fields of `Implementation` that a path may declare differently."""
 

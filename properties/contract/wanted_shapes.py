@@ -65,7 +65,7 @@ def sizes_of(operation: Operation) -> tuple[str, ...]:
     operations on whole numbers have no such sizes.
     """
     required = [parameter for parameter in operation.takes if not parameter.optional]
-    if operation.is_played or any(parameter.kind is Kind.INTEGERS for parameter in required):
+    if operation.is_played or any(parameter.kind in (Kind.INTEGERS, Kind.LENGTHS) for parameter in required):
         return ()
     names = {name for one in required for name in (one.axes or ([one.name] if one.kind is Kind.SIZE else []))}
     names |= {"batch", "num_heads"} if BATCH in names else set()

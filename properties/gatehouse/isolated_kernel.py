@@ -3,7 +3,7 @@
 An implementation has these functions as its operations. Their results are copies in this process.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -24,18 +24,25 @@ __all__ = ["CONFINED", "MOST_KEPT", "IsolatedKernel", "Limits"]
 MOST_KEPT = 200, 2**23
 """The largest number of results, and of their bytes, that are kept to see whether they change later."""
 
-CONFINED = {"files": "by Landlock", "processes": "by unshare, with namespaces of users"}
+CONFINED = {
+    "files": "by Landlock",
+    "processes": "by unshare, with namespaces of users",
+    "syscalls": "by seccomp, on x86-64 and AArch64",
+}
 """What the system can confine a process to, and by what."""
 
 _SHARE_KEPT = 0.1  # the share of the calls whose results are kept
 _LONGEST = 300  # characters of a text from the process
+_MOST_NAMES = 1000  # of modules and functions that the process says it has used
 
 
 @dataclass(frozen=True)
 class Limits:
     """The limits of an untrusted kernel: seconds for one call, for all calls of a process, and for
-    the import; bytes of address space; and what the system must confine the kernel to, "files" or
-    "processes", before the kernel is imported.
+    the import; bytes of address space; and what the system must confine the kernel to, "files",
+    "processes" or "syscalls", before the kernel is imported. `forbid` has the dotted names of modules
+    and functions that the kernel may not use. `replaces` says whether it may replace functions of
+    time, NumPy and torch.
     """
 
     call: float = 2.0
@@ -43,10 +50,19 @@ class Limits:
     imports: float = 60.0
     memory: int = 2**32
     require: tuple[str, ...] = ()
+    forbid: tuple[str, ...] = ()
+    replaces: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.require, tuple) or not {*self.require} <= {*CONFINED}:
-            raise ValueError(f"require={shown(self.require)}, but should be a tuple of {' and '.join(CONFINED)}.")
+            raise ValueError(f"require={shown(self.require)}, but should be a tuple of {', '.join(CONFINED)}.")
+        parts = [part for name in self.forbid for part in name.split(".")]
+        if not isinstance(self.forbid, tuple) or not all(map(str.isidentifier, parts)):
+            raise ValueError(f"forbid={shown(self.forbid)}, but should be a tuple of names, as 'torch.nn.functional'.")
+
+    def forbidden(self, names: Iterable[str]) -> list[str]:
+        """Return the names, among some, of modules and functions that the kernel may not use."""
+        return [name for name in names if any(f"{name}.".startswith(f"{each}.") for each in self.forbid)]
 
 
 class IsolatedKernel:
@@ -54,8 +70,12 @@ class IsolatedKernel:
 
     `functions` maps operations to functions that ask the process. They raise BrokenError for an
     answer that is not a result. While `in_two_threads` is true, each call runs together with a
-    repetition of the previous call in a second thread. `enclosed` says whether the process has
-    given up its right to other files. The process says so before it runs the kernel's code.
+    repetition of the previous call in a second thread. `given_up` are the parts of `CONFINED` to
+    which the process has confined itself. The process says so before it runs the kernel's code.
+
+    At the end, `used` are the names of modules that the kernel has imported and of functions of
+    torch that it has called, besides the names that the gate has read in its sources. `replaced` are
+    functions of other modules that it has replaced.
     """
 
     def __init__(
@@ -68,19 +88,22 @@ class IsolatedKernel:
     ) -> None:
         self.process, self.limits, self.arrays, self.deterministic = process, limits, arrays, promised.deterministic
         self.functions: dict[str, Callable[..., Any]] = {name: partial(self._call, OPERATIONS[name]) for name in entry}
-        self.in_two_threads, self.enclosed = False, False
+        self.in_two_threads, self.given_up = False, {"processes"} if process.apart else set[str]()
         self._refuses = {kind.__name__: kind for kind in promised.refuses or USUAL_REFUSALS}
         self._asked: dict[str, Any] = {"import": {name: list(place) for name, place in entry.items()}}
         self._last: tuple[Operation, tuple[Any, ...], dict[str, Any]] | None = None
         self._last_told: dict[str, Any] = {}
         self._kept: list[Any] = []
+        self.used: tuple[str, ...] = ()
+        self.replaced: tuple[str, ...] = ()
         self._random = Random()  # of the system's entropy: which results are kept cannot be foreseen
 
     def begin(self) -> str:
         """Import the kernel. Return "", or a sentence that says why the kernel cannot be used."""
         try:
             began, _ = self.process.ask({"begin": True}, [], self.limits.imports, "before it was imported")
-            self.enclosed = bool(began["enclosed"])  # until now the process has run only our code
+            confined = began["confined"]  # until now the process has run only our code
+            self.given_up |= {part for part in CONFINED if confined.get(part)}
             self._require_confined()
             answer, _ = self.process.ask(self._asked, [], self.limits.imports, "when it was imported")
             if not (has(answer, IMPORTED) or has(answer, RAISED)):
@@ -95,8 +118,7 @@ class IsolatedKernel:
 
     def confined(self) -> tuple[str, ...]:
         """Return what the system confines the process to."""
-        are = {"files": self.enclosed, "processes": self.process.apart}
-        return tuple(part for part in CONFINED if are[part])
+        return tuple(part for part in CONFINED if part in self.given_up)
 
     def _require_confined(self) -> None:
         """Raise ValueError if the system does not confine the process as is required."""
@@ -117,6 +139,10 @@ class IsolatedKernel:
             kept = wire.unlisted(answer["kept"], data)
         except (EndedError, wire.NonsenseError):
             return [f"It {self.process.end('wrote something else than an answer, after all calls')}."]
+        used, self.replaced = (
+            tuple(printable(name[:_LONGEST]) for name in answer[kind][:_MOST_NAMES]) for kind in ("used", "replaced")
+        )
+        self.used += used
         changed = len(kept) != len(self._kept) or not all(map(_same, kept, self._kept))
         return [
             *(["What it returned was changed afterwards, but should stay as it was."] if changed else []),

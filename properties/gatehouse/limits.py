@@ -28,14 +28,15 @@ class _Beneath(ctypes.Structure):
     _fields_ = (("rights", ctypes.c_uint64), ("place", ctypes.c_int32))
 
 
-def limit(memory: int) -> None:
-    """Limit the address space to `memory` bytes, each written file to 64 MiB, and core files to 0
-    bytes.
+def limit(memory: int, processes: int) -> None:
+    """Limit the address space to `memory` bytes, each written file to 64 MiB, core files to 0 bytes,
+    and the processes of this user to a number. The superuser may start more.
     """
     for resource_kind, largest in (
         (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_FSIZE, 2**26),
         (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NPROC, processes),
     ):
         _, hard_limit = resource.getrlimit(resource_kind)
         largest = largest if hard_limit == resource.RLIM_INFINITY else min(largest, hard_limit)

@@ -31,12 +31,15 @@ def load(name):
     module = types.ModuleType(name)
     exec(compile(texts[name], name, "exec"), vars(module))
     return module
+if settings["supervised"]:
+    load("supervisor").supervise()
 limits = load("limits")
-limits.limit(settings["memory"])
-enclosed = limits.enclose(settings["readable"], settings["writable"])
+limits.limit(settings["memory"], settings["processes"])
+confined = {"files": limits.enclose(settings["readable"], settings["writable"]) > 0}
+confined["syscalls"] = load("system_calls").forbid()
 sys.path.append(settings["libraries"])
 wire = load("wire")
-load("server").main(settings, stream, wire, enclosed)
+load("server").main(settings, stream, wire, confined, load("recorder").Recorder(settings["arrays"]))
 """
 """The program of the process, which its command line shows: it does not mention attnspec. Its modules come as text
 and cannot be imported, so the kernel may have modules of the same names.
@@ -83,12 +86,15 @@ class Process:
         settings = {
             "arrays": arrays,
             "memory": memory,
+            "processes": sandbox.processes,
+            "supervised": sandbox.supervised,
             "libraries": str(sandbox.libraries),
             "readable": sandbox.readable,
             "writable": sandbox.writable,
         }
         texts = {
-            name: Path(__file__).with_name(f"{name}.py").read_text("utf-8") for name in ("limits", "wire", "server")
+            name: Path(__file__).with_name(f"{name}.py").read_text("utf-8")
+            for name in ("supervisor", "limits", "system_calls", "wire", "recorder", "server")
         }
         self._first = json.dumps([settings, texts]).encode() + b"\n"
 
@@ -132,7 +138,7 @@ class Process:
         return self.end(f"did not return within {seconds:.3g} s, {doing}")
 
     def _worker(self) -> int:
-        """Return the id of the process that runs the code: the child of `unshare`, if it is apart."""
+        """Return the id of the process that runs the code: the child of `unshare` or of the supervisor."""
         return next(iter(self._children()), self._process.pid)
 
     def _answer(self, question: memoryview, token: bytes, clock: Clock, limits: tuple[float, float]) -> bytes:
@@ -182,25 +188,23 @@ class Process:
         return f"ended the process with status {status}"
 
     def _children(self) -> list[int]:
-        """Return the ids of the children of the process, if it is in a new namespace. They may have
-        left its session.
+        """Return the ids of the children of the process: of `unshare` or of the supervisor. They have
+        sessions of their own.
         """
         listed = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         try:
-            return (
-                [int(child) for child in listed.read_text().split()]
-                if self.apart and self._process.poll() is None
-                else []
-            )
+            return [int(child) for child in listed.read_text().split()] if self._process.poll() is None else []
         except OSError:
             return []
 
     def end(self, why: str) -> EndedError:
         """End the process and everything that it started. Return the error that says why."""
         self.ended = self.ended or why
-        for child in self._children():  # the first process of the namespace: the others end with it
-            with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
-                os.kill(child, signal.SIGKILL)
+        if children := self._children():  # when the first one ends, the others end with it
+            for child in children:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(child, signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_SECONDS_TO_DIE)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)

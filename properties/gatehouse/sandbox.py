@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
@@ -23,13 +24,15 @@ _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "passwd", "gro
 _TOLD = ("/sys/devices/system/cpu", "/dev/urandom", "/dev/zero", "/proc/cpuinfo", "/proc/meminfo")
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", *(f"/etc/{name}" for name in _ETC), *_TOLD)
 _WRITABLE = ("/dev/null", "/proc/self")
+_MORE_PROCESSES = 512  # that this user may have in all, above those that there are
 _APART = ("--user", "--map-current-user", "--pid", "--fork", "--mount-proc", "--ipc", "--net", "--kill-child")
 
 
 @dataclass(frozen=True)
 class Sandbox:
-    """How to start the untrusted process: its command and environment, and the paths that it may
-    read and write.
+    """How to start the untrusted process: its command and environment, the paths that it may read
+    and write, how many processes and threads this user may then have, whether it has a namespace of
+    processes, and whether it has a supervisor instead.
     """
 
     command: tuple[str, ...]
@@ -38,7 +41,9 @@ class Sandbox:
     libraries: Path
     readable: tuple[str, ...]
     writable: tuple[str, ...]
+    processes: int
     apart: bool
+    supervised: bool
 
 
 def sandbox(folder: Path, libraries: Iterable[str], sources: dict[str, str]) -> Sandbox:
@@ -70,11 +75,24 @@ def sandbox(folder: Path, libraries: Iterable[str], sources: dict[str, str]) -> 
         "LANG": "C.UTF-8",
         "OMP_NUM_THREADS": threads,
     }
-    command = (*(("unshare", *_APART, "--") if _can_be_apart() else ()), python, "-I", "-S", "-B")
+    apart = _can_be_apart()
+    command = (*(("unshare", *_APART, "--") if apart else ()), python, "-I", "-S", "-B")
     readable = (*_of_the_interpreter(), str(library_folder), *map(str, targets))
     return Sandbox(
-        command, environment, work_folder, library_folder, readable, (str(work_folder), *_WRITABLE), _can_be_apart()
+        *(command, environment, work_folder, library_folder, readable, (str(work_folder), *_WRITABLE)),
+        processes=_threads() + _MORE_PROCESSES,
+        apart=apart,
+        supervised=not apart and sys.platform == "linux",
     )
+
+
+def _threads() -> int:
+    """Return how many threads this user has; a large number if the system does not tell."""
+    number = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            number += len(os.listdir(process / "task")) if process.stat().st_uid == os.getuid() else 0
+    return number or 2**20
 
 
 @cache

@@ -89,7 +89,7 @@ class Submission:
             if name not in OPERATIONS:
                 listed = "`attnspec operations` lists the known ones."
                 raise ValueError(f"Unknown operation {shown(name)}.{did_you_mean(name, OPERATIONS, listed)}")
-            if name == "decode":
+            if OPERATIONS[name].is_played:
                 raise ValueError("The gate takes functions, and a cache is a class: attnspec verify takes it.")
         if not self.entry and not self.broken:
             raise ValueError(

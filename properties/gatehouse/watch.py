@@ -13,13 +13,15 @@ folder=$(mktemp -d) && echo "$folder" || exit 1
 while read -r line && [ "$line" != ended ]; do pid=$line; done
 if [ "$line" != ended ] && [ -n "$pid" ]; then
     for child in $(cat "/proc/$pid/task/$pid/children"); do kill -KILL "$child"; done
+    for second in 1 2 3 4 5; do kill -0 "$pid" && sleep 1; done
     kill -KILL -- "-$pid"
 fi
 chmod -R u+rwx -- "$folder"
 rm -rf -- "$folder"
 """
 """The shell makes the folder, so that there is none without a shell. It reads the id of the process, and then "ended".
-The end of the pipe without this word says that this program was killed.
+The end of the pipe without this word says that this program was killed. A
+supervisor then has five seconds to end what is left.
 """
 
 

@@ -29,6 +29,8 @@ from properties.inspection.micrometer import (
     sentences_of_micrometer,
     sums_of_equal_scores,
 )
+from properties.inspection.packed_reads import packed_reads, sentences_of_packed_reads
+from properties.inspection.paged_reads import paged_reads
 from properties.inspection.probe import Probe, SpentError
 from properties.inspection.read_sentences import sentences_of_reads
 from properties.inspection.reads import reads
@@ -94,6 +96,14 @@ def _caches(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return sentences_of_caches(caches(probe, shape))
 
 
+def _packed(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_packed_reads(packed_reads(probe, shape))
+
+
+def _paged(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_packed_reads(paged_reads(probe, shape))
+
+
 def _rotation(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return sentences_of_rotation(probe.kept(shape, rotation(probe, shape)))
 
@@ -146,7 +156,9 @@ AROUND: Mapping[str, _Measurements] = {
     **dict.fromkeys(("scaled_dot_product_attention_vjp", "attention_vjp"), _OF_GRADIENTS),
     **dict.fromkeys(("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp"), _OF_ROTATIONS),
     "hard_masked_softmax": _OF_SOFTMAX,
-    "decode": ((_caches, {}),),
+    **dict.fromkeys(("decode", "batched_decode"), ((_caches, {}),)),
+    "packed_attention": ((_packed, {}),),
+    "paged_attention": ((_paged, {}),),
 }
 """The measurements of each operation, in order."""
 

@@ -16,6 +16,7 @@ from properties.contract.subject import Subject
 from properties.contract.support import OutsideError
 from properties.laws.law import Laws
 from properties.strategies import drawn_frequencies, same_shapes
+from properties.strategies.axes import along
 from properties.strategies.choices import Choices
 from properties.strategies.domains import usual
 
@@ -88,13 +89,19 @@ def another(operation: Operation, implementation: Implementation, arguments: tup
     supports no others.
 
     Arrays and masks are reversed along the last axis, and the position is one later. Without arrays
-    and positions all sizes are 2 more. A kind of frequencies gets another factor, base and length.
+    and positions all sizes are 2 more. The nodes of a tree become roots. A kind of frequencies gets
+    another factor, base and length.
     """
     given = operation.named(arguments)
     if "kind" in given:
         return tuple(drawn_frequencies.another(given, implementation).values())
+    if "parents" in given:
+        return tuple(along(operation, given, "n", range(len(given["parents"]))[::-1]).values())
     increments = _increments(operation, given)
-    changed = tuple(_changed(argument, increments.get(parameter)) for parameter, argument in given.items())
+    changed = tuple(
+        argument if operation.is_length(parameter) else _changed(argument, increments.get(parameter))
+        for parameter, argument in given.items()
+    )
     return changed if implementation.takes(operation, changed) else arguments
 
 

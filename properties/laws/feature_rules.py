@@ -46,7 +46,8 @@ def natural_log_sum_exp(lse: Ball, subject: Subject) -> Ball:
 
 def scores_shape(arguments: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the shape of the scores (…, n_q, n_k)."""
-    return (*arguments["q"].shape[:-1], arguments["k"].shape[-2])
+    keys = arguments["latent" if "latent" in arguments else "k"]
+    return (*arguments["q"].shape[:-1], keys.shape[-2])
 
 
 def first_query_position(arguments: Mapping[str, Any], implementation: Implementation) -> Any:
@@ -79,7 +80,7 @@ def visible_keys(arguments: Mapping[str, Any], implementation: Implementation) -
             visible = band({**arguments, "causal": None}, implementation)
         if not (arguments["causal"] and rule in ("causal_wins", "causal_alone")):
             visible = visible & arguments["mask"]
-    if arguments["bias"] is not None and bias_has_effect(arguments, implementation):
+    if arguments.get("bias") is not None and bias_has_effect(arguments, implementation):
         visible = visible & (arguments["bias"] > -np.inf)
     return np.broadcast_to(visible, scores_shape(arguments))
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from oracles.possible_results import Possible
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError, RaisedError, entry
@@ -18,11 +17,14 @@ from properties.inspection.caches import caches, sentences_of_caches
 from properties.inspection.curve import curve
 from properties.inspection.curve_sentences import sentences_of_curve
 from properties.inspection.entries import Entries
-from properties.inspection.exact_probes import GradientProbe, PairProbe, gradient_probe, pair_probe, scale_between
+from properties.inspection.exact_calls import PROBES, ExactCall
+from properties.inspection.exact_probes import PairProbe, scale_between
 from properties.inspection.gradients import gradients
 from properties.inspection.head_numbers import sentences_of_head_numbers
 from properties.inspection.merging import merging, sentences_of_merging
 from properties.inspection.one_hot import CALLS, one_hot
+from properties.inspection.packed_reads import packed_reads, sentences_of_packed_reads
+from properties.inspection.paged_reads import paged_reads
 from properties.inspection.probe import Probe, Reading
 from properties.inspection.read_sentences import sentences_of_reads
 from properties.inspection.reads import reads
@@ -139,7 +141,7 @@ def gradients_come_from_the_right_queries_keys_and_channels(subject: Subject, *a
 
 
 @law(
-    *_WITH_TERMS,
+    *PROBES,
     measures=True,
     exempts=_finer_results,
     domains=("exact probes",),
@@ -147,44 +149,21 @@ def gradients_come_from_the_right_queries_keys_and_channels(subject: Subject, *a
     name="stored results are the only ones that rounding allows",
 )
 def stored_results_are_the_only_possible_ones(subject: Subject, *arguments: Any) -> bool:
-    """At every exact probe: two keys count in each row, and the inputs leave a correct kernel no
-    choice, so that each output is the one number, or one of the few numbers, that the declared
-    arithmetic allows.
+    """At every exact probe: the inputs leave a correct kernel no choice, so that each result is the
+    one number, or one of the few numbers, that the declared arithmetic allows.
 
-    A mean of two values, or a weight, is next to a rounding boundary. So an error of the sum of the
-    weights or of the scale changes the output, although it is smaller than a unit of 16 bits.
+    Two keys count in each row of attention, and results are next to rounding boundaries. So an error
+    of the sum of the weights, of the scale or of an angle changes a result, although it is smaller
+    than a unit of 16 bits.
     """
     probe, shape = _measuring(subject, arguments)
-    pairs = pair_probe(*_lengths_and_widths(shape), subject.arithmetic, probe.scale(shape))
-    if pairs is None:
-        return False
-    out = _of_exact_inputs(probe, shape, pairs, "q", "k", "v")["out"]
-    _require_possible(subject, probe, "out", out, pairs.possible, _scale_of(pairs, out.measured, subject))
-    return bool(pairs.possible.single.any())
-
-
-@law(
-    *("scaled_dot_product_attention_vjp", "attention_vjp"),
-    measures=True,
-    exempts=_finer_results,
-    domains=("exact probes",),
-    exact="where one result is possible",
-    name="stored gradients of values are the only ones that rounding allows",
-)
-def stored_gradients_of_values_are_the_only_possible_ones(subject: Subject, *arguments: Any) -> bool:
-    """At every exact probe: two queries give the weight 1/2 to each of two keys, and the inputs leave
-    a correct kernel no choice, so that each gradient of a value is the one number, or one of the few
-    numbers, that the declared arithmetic allows.
-
-    It is the mean of two cotangents, next to a rounding boundary.
-    """
-    probe, shape = _measuring(subject, arguments)
-    rows = gradient_probe(*_lengths_and_widths(shape), subject.arithmetic, probe.scale(shape))
-    if rows is None or _shares_keys(shape):
-        return False
-    dv = _of_exact_inputs(probe, shape, rows, "q", "k", "v", "grad_out")["dv"]
-    _require_possible(subject, probe, "dv", dv, rows.possible, "")
-    return bool(rows.possible.single.any())
+    is_single, missing = False, subject.implementation.support.untold(probe.operation)
+    for call in PROBES[subject.operation](probe, shape):
+        found = probe.results(call.shape, **call.arrays)
+        for name in (name for name in call.possible if name in found and name not in missing):
+            _require_possible(subject, probe, name, found[name], call)
+            is_single = is_single or bool(call.possible[name].single.any())
+    return is_single
 
 
 @law(*_ATTENTION, measures=True, exempts=why_few_shapes, domains=("operating terms",))
@@ -246,14 +225,34 @@ def gradients_of_scores_come_from_their_row(subject: Subject, *arguments: Any) -
     _require_entries(subject, probe, softmax_gradients(probe, shape), "entries of dscores")
 
 
-@law("decode", measures=True, exempts=why_few_shapes)
+@law("decode", "batched_decode", measures=True, exempts=why_few_shapes)
 def each_query_of_a_cache_reads_what_it_should(subject: Subject, *arguments: Any) -> None:
-    """In programs of appends, rollbacks, evictions and restarts: each query reads the positions that
+    """In programs of appends, rollbacks, evictions, restarts and copied rows: each query reads the positions that
     are visible to it, with equal weights if all keys are 0.
     """
     probe, shape = _measuring(subject, arguments)
     found = caches(probe, shape)
     _require_right(subject, probe, [program.reading for program in found], sentences_of_caches(found), "weights")
+
+
+@law("packed_attention", measures=True, exempts=why_few_shapes)
+def each_query_of_a_sequence_reads_what_it_should(subject: Subject, *arguments: Any) -> None:
+    """In packings of unequal lengths, some of them 0: each query reads the visible keys of its own
+    sequence, with equal weights if all queries are 0.
+    """
+    probe, shape = _measuring(subject, arguments)
+    found = packed_reads(probe, shape)
+    _require_right(subject, probe, [each.reading for each in found], sentences_of_packed_reads(found), "weights")
+
+
+@law("paged_attention", measures=True, exempts=why_few_shapes)
+def each_query_reads_the_pages_of_its_sequence(subject: Subject, *arguments: Any) -> None:
+    """At tables with shared pages, lengths at borders of pages and unused entries: each query reads the
+    slots of its own sequence that are visible to it, with equal weights if all queries are 0.
+    """
+    probe, shape = _measuring(subject, arguments)
+    found = paged_reads(probe, shape)
+    _require_right(subject, probe, [each.reading for each in found], sentences_of_packed_reads(found), "weights")
 
 
 @law("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rotate_half", measures=True, exempts=why_few_shapes)
@@ -292,49 +291,33 @@ _NAMES = {"seq_len": "row", "n_q": "query", "n_k": "key", "embed_dim": "column",
 """The names of axes in sentences."""
 
 
-def _lengths_and_widths(shape: Shape) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The numbers of queries and keys, and the widths of keys and values."""
-    sizes = shape.sizes
-    return (sizes["n_q"], sizes["n_k"]), (sizes["head_dim"], sizes["value_dim"])
-
-
-def _shares_keys(shape: Shape) -> bool:
-    """Whether query heads share a key head: their gradients of values are added up."""
-    return shape.sizes.get("num_heads", 1) != shape.sizes.get("kv_heads", shape.sizes.get("num_heads", 1))
-
-
-def _of_exact_inputs(probe: Probe, shape: Shape, inputs: PairProbe | GradientProbe, *names: str) -> dict[str, Reading]:
-    """The results of a call with the same inputs in each batch entry and head."""
-    zeros = {name: shape.zeros(probe.operation, name) for name in names}
-    return probe.results(shape, **{name: zero + getattr(inputs, name) for name, zero in zeros.items()})
-
-
-def _require_possible(
-    subject: Subject, probe: Probe, name: str, reading: Reading, possible: Possible, remark: str
-) -> None:
+def _require_possible(subject: Subject, probe: Probe, name: str, reading: Reading, call: ExactCall) -> None:
     """Raise BrokenError if no correct kernel stores some entry of a result, or if a result of the call
     is outside its error limit.
     """
-    found, excluded = reading.measured, possible.excludes(reading.measured)
+    found, possible = reading.measured, call.possible[name]
+    excluded = possible.excludes(found)
     if excluded.any():
         index = tuple(int(i) for i in np.argwhere(excluded)[0])
-        lower, upper = (float(bound[index[-2:]]) for bound in possible)
+        lower, upper = (float(bound[index]) for bound in possible)
         correct = f"exactly {lower!r}" if lower == upper else f"from {lower!r} to {upper!r}"
         subject.calls[:] = probe.made[-1:]
         raise BrokenError(
             f"{entry(name, index)}={found[index]}, but should be {correct}, however a kernel in "
-            f"{subject.arithmetic.name} rounds; {int(excluded.sum())} of {excluded.size} entries are wrong.{remark}",
+            f"{subject.arithmetic.name} rounds; {int(excluded.sum())} of {excluded.size} entries are wrong."
+            f"{_scale_of(call.pairs, found, subject) if name == 'out' else ''}",
             probe.worst if probe.wrong else np.inf,
         )
     _require_right(subject, probe, [reading], (), f"entries of {name}")
 
 
-def _scale_of(pairs: PairProbe, out: Array, subject: Subject) -> str:
+def _scale_of(pairs: Sequence[PairProbe], out: Array, subject: Subject) -> str:
     """A sentence about the scale that the weights have, if it is another one than the right one."""
-    factors = [scale_between(pairs, problem, subject.arithmetic) for problem in out.reshape(-1, *out.shape[-2:])]
+    rows: Sequence[Array] = tuple(out.reshape(len(pairs), -1, out.shape[-1])) if pairs else ()
+    factors = [scale_between(pair, each, subject.arithmetic) for pair, each in zip(pairs, rows, strict=True)]
     ranges = [factor for factor in factors if factor is not None]
     lowest, highest = min((low for low, _ in ranges), default=1.0), max((high for _, high in ranges), default=1.0)
-    if len(ranges) < len(factors) or lowest <= 1 <= highest:
+    if not ranges or len(ranges) < len(factors) or lowest <= 1 <= highest:
         return ""
     return f" The weights are those of a scale between {lowest:.6g} and {highest:.6g} times the right one."
 

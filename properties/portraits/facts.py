@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from properties.contract.bit_contracts import BIT_CONTRACTS
 from properties.contract.conversion import UngivenError
 from properties.contract.results import BrokenError
 from properties.contract.support import OutsideError
-from properties.inspection.bits import Bits, bits
+from properties.inspection.bits import Bits, bits, with_long_sums
 from properties.inspection.forms import Form, Refusal, reasons
 from properties.inspection.micrometer import Micrometer
 from properties.inspection.probe import Probe, SpentError
@@ -23,14 +24,6 @@ __all__ = ["Fact", "facts_of_accuracy", "facts_of_bits", "facts_of_form"]
 _AXES = {"b h s d": "batch, heads, sequence, width", "b s h d": "batch, sequence, heads, width"}
 
 _COARSE = 0.01  # relative: a wider interval says nothing about the accuracy of a weight
-
-_CHANGES = {
-    "batch_size": "a larger batch",
-    "place_in_batch": "another place in the batch",
-    "padding": "masked keys at the end",
-    "chunks_of_queries": "half of the queries",
-}
-"""What changes around a problem, by the fields of `Bits`."""
 
 
 @dataclass(frozen=True)
@@ -70,18 +63,19 @@ def _first_of_each_size(refusals: Sequence[Refusal]) -> Iterator[Refusal]:
 def facts_of_bits(probe: Probe, arguments: Sequence[Any]) -> tuple[Fact, ...]:
     """Return what changes the bits of a problem's result, and what does not; () if it cannot be measured."""
     found: Bits | None = None
-    if {"q", "k", "v"} <= set(probe.operation.parameters) and probe.operation.outputs[0] == "out":
+    operation = probe.operation
+    if {"q", "k", "v"} <= set(operation.parameters) and operation.outputs[0] == "out" and not operation.is_packed:
         with suppress(BrokenError, OutsideError, UngivenError, SpentError):
-            found = bits(probe, shape_of(probe.operation, arguments))
+            found = bits(probe, with_long_sums(probe, shape_of(operation, arguments)))
     if found is None:
         return ()
-    if found.repetition:
+    if found.changes["run to run"]:
         return (Fact("bits", "two equal calls give different bits"),)
-    measured = {words: getattr(found, name) for name, words in _CHANGES.items()}
+    around = {words: found.changes[name] for name, words in [*BIT_CONTRACTS.items()][1:] if name in found.changes}
     return tuple(
         Fact("bits", f"{verdict} with {', '.join(names)}")
-        for changes, verdict in ((False, "equal"), (True, "different"))
-        if (names := [words for words, value in measured.items() if value is changes])
+        for differs, verdict in ((False, "equal"), (True, "different"))
+        if (names := [words for words, change in around.items() if (change is not None) is differs])
     )
 
 

@@ -195,6 +195,20 @@ def alive(operation: Operation, implementation: Implementation, case: dict[str, 
         case["q"] = case["q"][..., : case["k"].shape[-2], :]
 
 
+def one_row(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
+    """Give most queries the documents of the last keys, as in self-attention, and others the
+    documents of some keys in any order.
+    """
+    keys, queries = case["ids_k"], case["ids_q"]
+    if keys.size and choose.happens(0.9):
+        places = (
+            np.arange(keys.size - queries.size, keys.size)
+            if choose.happens(0.7)
+            else choose.integers(0, keys.size - 1, queries.shape)
+        )
+        case["ids_q"] = keys[places % keys.size]
+
+
 def fewer_keys(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
     """Remove keys, so that there are at most half as many keys as queries, if the implementation
     supports that.

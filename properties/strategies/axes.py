@@ -13,11 +13,17 @@ __all__ = ["Case", "along", "leaves_a_query_nothing", "movable", "one_of_lead"]
 
 Case = dict[str, Any]
 
-_FIXED = ("heads_width", "num_heads", "kv_heads", "rows", "start_pos", "batch")
+_FIXED = ("heads_width", "num_heads", "kv_heads", "rows", "start_pos", "batch", "chunk", "start")
 """Sizes that cannot change alone."""
 
 _ROWS = ("n_q", "n_k")
 """Sizes that the steps of a program determine."""
+
+_LATENT = ("head_dim", "value_dim")
+"""Sizes of latent attention that depend on each other: the values are channels of the keys."""
+
+_OF_SEQUENCES = ("total_q", "total_k", "sequences", "n_q", "num_pages", "page_size", "max_pages")
+"""Sizes that the lengths of sequences determine, packed ones or with keys in pages."""
 
 
 def movable(operation: Operation, case: Case, fixed: Sequence[str] = ()) -> dict[str, int]:
@@ -25,7 +31,9 @@ def movable(operation: Operation, case: Case, fixed: Sequence[str] = ()) -> dict
     named in `fixed` are left out.
     """
     sizes = operation.sizes(tuple(case[parameter] for parameter in operation.parameters))
-    excluded = (*_FIXED, *fixed, *(_ROWS if operation.is_played else ()))
+    determined = _OF_SEQUENCES if operation.has_sequences else _ROWS if operation.is_played else ()
+    determined = (*determined, *(_LATENT if "latent" in operation.parameters else ()))
+    excluded = (*_FIXED, *fixed, *determined)
     return {
         axis: sizes[axis]
         for parameter in operation.parameters
@@ -36,7 +44,7 @@ def movable(operation: Operation, case: Case, fixed: Sequence[str] = ()) -> dict
 
 def along(operation: Operation, case: Case, axis: str, places: Sequence[int]) -> Case:
     """Return the case with the entries at `places` of an axis, in all arrays that have the axis. A
-    place may occur twice. Lengths of sequences are reduced to the new size.
+    place may occur twice. Lengths of sequences are reduced to the new size, and parents renumbered.
     """
     changed = dict(case)
     for parameter in operation.parameters:
@@ -52,9 +60,23 @@ def along(operation: Operation, case: Case, axis: str, places: Sequence[int]) ->
                 and (array.shape[from_end] > 1 or not operation.broadcasts(parameter))
             ):
                 changed[parameter] = array.take(places, from_end)
-    if axis == "max_len" and "lengths" in changed:
+    if axis in ("max_len", "n") and "lengths" in changed:
         changed["lengths"] = np.minimum(changed["lengths"], len(places))
+    if axis == "n" and "parents" in changed:
+        changed["parents"] = _replanted(changed["parents"], places)
     return changed
+
+
+def _replanted(parents: Any, places: Sequence[int]) -> Any:
+    """Return the parents of the nodes that were at `places`, renumbered. A node whose parent is gone,
+    or no longer earlier, is a root.
+    """
+    earlier: dict[int, int] = {}
+    replanted = []
+    for node, place in enumerate(places):
+        replanted.append(earlier.get(int(parents[node]), -1))
+        earlier[place] = node
+    return np.array(replanted, np.int64)
 
 
 def one_of_lead(operation: Operation, case: Case, axis: int, place: int, gone: bool) -> Case:

@@ -8,9 +8,17 @@ import numpy as np
 from oracles.ball import Array
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, Operation
-from properties.strategies import drawn_features, drawn_frequencies, drawn_programs, drawn_rotations
+from properties.strategies import (
+    drawn_features,
+    drawn_frequencies,
+    drawn_packings,
+    drawn_pages,
+    drawn_programs,
+    drawn_rotations,
+)
 from properties.strategies.choices import Choices, rounded
 from properties.strategies.domain import Domain
+from properties.strategies.drawn_integers import INTEGERS
 from properties.strategies.operating_points import taken_at
 from properties.strategies.sizes import Sizes, UnsupportedError
 
@@ -75,11 +83,18 @@ class Cases:
         options = (
             frozenset() if chosen else drawn_features.chosen(operation, implementation, self.domain.features, choose)
         )
+        if operation.is_packed:
+            sizes = dict(sizes)
+            chosen = drawn_packings.chosen(implementation, sizes, self.domain.sizes, options, choose)
+        if operation.is_paged:
+            sizes = dict(sizes)
+            chosen = drawn_pages.chosen(implementation, sizes, self.domain, options, choose)
+            lead = () if "cu_q" in options else (sizes["sequences"],)
         absent = {
             parameter
             for parameter in operation.parameters
-            if (parameter in operation.options and parameter not in options)
-            or (operation.is_played and parameter not in operation.axes)
+            if (parameter in operation.options and (operation.is_played or parameter not in options))
+            or (operation.is_played and operation.is_setting(parameter))
         }
         arguments: dict[str, Any] = {}
         for parameter in operation.parameters:
@@ -91,7 +106,11 @@ class Cases:
                 else self._argument(parameter, sizes, lead, kind, arguments, choose)
             )
         if operation.is_played:
-            drawn_programs.fill(implementation, arguments, self.domain.features, choose)
+            drawn_programs.fill(operation, implementation, arguments, self.domain.features, choose)
+        if operation.is_packed:
+            drawn_packings.poison(operation, implementation, arguments, choose)
+        if operation.is_paged:
+            drawn_pages.poison(implementation, arguments, choose)
         if self.domain.adjust is not None:
             self.domain.adjust(operation, implementation, arguments, choose)
         return implementation.support.written(operation, tuple(arguments.values()))
@@ -121,7 +140,7 @@ class Cases:
                 operation, self.domain.mask(choose, implementation.support.mask_shape(operation, parameter, shape))
             )
         if operation.is_integer(parameter):
-            return _integers(parameter, shape, sizes, choose)
+            return INTEGERS[parameter](shape, sizes, choose)
         return self._numbers(parameter, chosen_before["bias"].shape if parameter == "dbias" else shape, kind, choose)
 
     def _numbers(self, parameter: str, shape: tuple[int, ...], kind: str, choose: Choices) -> Array:
@@ -140,18 +159,3 @@ class Cases:
                 for factor in (1.0, 0.25, 4.0, *[0.0] * (parameter == "wq"))
             ]
         return rounded(choose.numbers(shape, target, kind) * choose.among(scales), target)
-
-
-def _integers(parameter: str, shape: tuple[int, ...], sizes: dict[str, int], choose: Choices) -> Any:
-    """Return an array of whole numbers: lengths of sequences, some of them empty or full; or
-    indices into a table, some of them its last row.
-    """
-    if parameter == "lengths":
-        max_len = sizes["max_len"]
-        return np.array(
-            [choose.among([choose.integer(0, max_len), max_len, max(max_len - 1, 0), 0]) for _ in range(shape[0])],
-            np.int64,
-        )
-    rows = sizes["rows"]
-    chosen = choose.integers(0, rows - 1, shape or (choose.integer(1, 8),))
-    return np.where(choose.bits(chosen.shape, 0.2), rows - 1, chosen).astype(np.int64)

@@ -9,6 +9,8 @@ from properties.strategies import (
     drawn_masks,
     model_points,
     operating_points,
+    packed_points,
+    paged_points,
     point_numbers,
     special_values,
 )
@@ -25,13 +27,15 @@ _HEADS = ("multi_head_attention", "multi_head_attention_vjp", "multi_head_attent
 _GROUPED = ("grouped_query_attention",)
 _CAUSAL = ("causal_attention",)
 _FEATURED = ("attention", "attention_vjp", "attention_jvp")
+_PACKED = ("packed_attention", "packed_attention_vjp")
+_PAGED = ("paged_attention",)
 _ROTARY = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rope_angles", "rope_tables", "inv_freq")
 
 QUIRKS = (
     *("dead rows", "odd widths", "no rows", "no columns", "width zero"),
     *("no queries", "without keys", "more queries than keys", "below finite fills"),
     *("operating points", "operating widths", "operating options", "operating terms", "operating heads"),
-    *("special masks", "shared memory"),
+    *("special masks", "shared memory", "many rows", "many pages"),
 )
 """The domains (input families) in which a convention decides the result, in which budgets (error
 limits) accept any value, or whose arrays are zeros. Separate laws test them. The law of agreement
@@ -61,6 +65,68 @@ _domain(
     sizes={"n_q": (40, 12, 80), "n_k": (40, 12, 80), "head_dim": WIDTHS, "value_dim": WIDTHS},
 )  # fmt: skip
 _domain(
+    "everyday", "Rows of compressed and rotated channels, and every combination of the declared features.",
+    "latent_attention", sizes={"n_q": (2, 1, 3, *SHORT * 2), "n_k": (2, 1, 3, *SHORT * 2, 40, 64, 65),
+                               "head_dim": (3, 2, 4, 5, 8, 12, 24, 48), "value_dim": (2, 1, 3, 4, 8, 16, 32)},
+)  # fmt: skip
+_domain(
+    "widths of models", "512 compressed and 64 rotated channels, and their neighbours.", "latent_attention",
+    sizes={"n_q": (1, 2, 5), "n_k": (1, 17, 64), "num_heads": (1, 2, 16), "head_dim": (576, 320, 575),
+           "value_dim": (512, 256, 511)}, share=0.2,
+)  # fmt: skip
+_NARROW = {"head_dim": WIDTHS, "value_dim": WIDTHS, "kv_heads": (1, 2)}
+_domain(
+    "everyday", "Sequences of unequal lengths, some of them empty, with rows that no sequence uses.", *_PACKED,
+    sizes=_NARROW,
+)  # fmt: skip
+for _name, _statement, _needed, _sizes in (
+    ("used rows", "Sequences that use a part of their keys.", ("seqused_k",), {"n_k": (3, 2, 0, 1, 5, 17)}),
+    ("used queries", "Sequences that use a part of their queries.", ("seqused_q",), {"n_q": (3, 2, 0, 1, 5, 17)}),
+    ("many sequences", "Up to nine sequences of 0 to 3 rows.", (), {"sequences": (5, 6, 8, 9), "n_q": (1, 0, 2, 3)}),
+    ("decoding", "One query for each sequence, or none.", (), {"n_q": (1, 0), "n_k": (5, 1, 17, 33, 65, 0)}),
+    ("one sequence", "A single sequence.", (), {"sequences": (1,)}),
+    ("more queries than keys", "Sequences of more queries than keys.", (), {"n_q": (5, 2, 9, 17), "n_k": (1, 2, 4, 0)}),
+    ("lengths far apart", "Sequences of up to 300 rows beside short ones.", (), {"n_k": (2, 1, 130, 300)}),
+    ("sinks", "Sinks, with all other features.", ("sink",), {}),
+):
+    _domain(_name, _statement, *_PACKED, features=_needed, sizes=_NARROW | _sizes, share=0.25)
+_domain("operating points", "Packings of fixed lengths, with zeros.", _PACKED[0], points=packed_points.READS)
+_domain(
+    "many rows",
+    "More than 65536 rows of queries and of keys.",
+    *_PACKED,
+    points=packed_points.MANY_ROWS,
+    adjust=point_numbers.ordinary,
+)
+_FEW_QUERIES: dict[str, tuple[int, ...]] = _NARROW | {"n_q": (1, 2, 3, 1, 8)}
+_domain(
+    "everyday", "Lengths at borders of pages, shared pages, and any numbers in unused slots and entries.", *_PAGED,
+    sizes=_FEW_QUERIES,
+)  # fmt: skip
+for _name, _statement, _needed, _family in (
+    ("one token each", "Sequences with one query each.", (), {"n_q": (1,)}),
+    ("ragged queries", "Sequences with unequal numbers of queries.", ("cu_q",), {"n_q": (1, 0, 2, 8)}),
+    ("queries before the keys", "More queries than keys.", (), {"n_q": (3, 8, 17), "n_k": (1, 2, 0, 5)}),
+    ("small pages", "Pages of one to three slots.", (), {"page_size": (1, 2, 3)}),
+    (
+        "large pages",
+        "Lengths far apart, in pages of 16 to 128 slots.",
+        (),
+        {"page_size": (16, 24, 128), "n_k": (1, 300)},
+    ),
+    ("windows", "Windows, with all other features.", ("window",), {"page_size": (1, 2, 3)}),
+    ("sinks", "Sinks, with all other features.", ("sink",), {}),
+):
+    _domain(_name, _statement, *_PAGED, features=_needed, sizes=_FEW_QUERIES | _family, share=0.25)
+_domain("operating points", "Tables of fixed lengths, with zeros.", *_PAGED, points=paged_points.READS)
+_domain(
+    "many pages",
+    "More than 256 and more than 65536 pages.",
+    *_PAGED,
+    points=paged_points.MANY_PAGES,
+    adjust=point_numbers.ordinary,
+)
+_domain(
     "rings", "Programs on rings that are slightly longer than the window.", "decode",
     features=("window", "capacity", "ring"),
     sizes={"n_q": (20,), "n_k": (30,), "head_dim": WIDTHS, "value_dim": WIDTHS}, share=0.5,
@@ -69,6 +135,18 @@ _domain(
     "tiles", "Chunks of up to 257 positions, of 300 or 1100, and widths that models have.", "decode",
     sizes={"n_q": (60,), "n_k": (300, 1100), "head_dim": (1, 2, 8, 16, 64, 128), "value_dim": (1, 2, 8, 64, 128)},
     share=0.15,
+)  # fmt: skip
+_BATCHED = {"n_q": (40, 60), "n_k": (60, 90), "head_dim": (1, 2, 8, 3, 16), "value_dim": (1, 2, 8, 5, 16),
+            "kv_heads": (1, 2, 3), "group": (1, 2, 3), "batch": (3, 2, 4, 1)}  # fmt: skip
+_domain(
+    "everyday",
+    "Programs on two caches with rows of different lengths, and every combination of the offered options.",
+    "batched_decode",
+    sizes=_BATCHED,
+)
+_domain(
+    "rings", "Programs on rings that are slightly longer than the window.", "batched_decode",
+    features=("window", "capacity", "ring"), sizes=_BATCHED, share=0.5,
 )  # fmt: skip
 _domain("everyday", "Parts of the keys, some of them empty.", "merge_attention", adjust=adjustments.parts)
 _domain(
@@ -95,6 +173,7 @@ _domain(
     adjust=adjustments.untold,
 )
 _domain("everyday", "Sizes and numbers of every kind.", "causal_attention", adjust=adjustments.alive)
+_domain("everyday", "Documents in runs, in any order, and with gaps.", "document_mask", adjust=adjustments.one_row)
 _domain("everyday", "Sizes and numbers of every kind.", "add_positional_encoding", adjust=adjustments.shared)
 _domain(
     "everyday", "Sizes and numbers of every kind; some tables are rotations.", "apply_rotary", "apply_rotary_vjp",
@@ -354,16 +433,22 @@ for _name in KINDS:
         )
 _EMPTY = {
     "no rows": {"seq_len": (0,), "n_q": (0,), "batch": (0,)},
-    "no columns": {"head_dim": (0,), "embed_dim": (0,), "n_k": (0,), "max_len": (0,)},
+    "no columns": {"head_dim": (0,), "embed_dim": (0,), "n_k": (0,), "max_len": (0,), "n": (0,)},
 }
-_ROWS = (*_ROTARY[:6], "rotate_half", "sinusoidal_positional_encoding", "learned_positional_encoding", "causal_mask")
+_ROWS = (
+    *(*_ROTARY[:6], "rotate_half", "sinusoidal_positional_encoding", "learned_positional_encoding"),
+    *("causal_mask", "document_mask"),
+)
 for _name, _sizes in _EMPTY.items():
     _batched = {name: sizes for name, sizes in _sizes.items() if name != "batch"}
     _domain(_name, "Sequences, masks or widths of 0.", *_ROWS, sizes=_batched, share=0.1)
     _domain(_name, "Masks without entries.", "combine_masks", sizes=_batched, mask=drawn_masks.loose, share=0.1)
-    _domain(_name, "No sequences, or sequences of length 0.", "padding_mask", sizes=_sizes, share=0.1)
+    _domain(
+        _name, "No sequences, or sequences of length 0.", "padding_mask", "left_padding_mask", sizes=_sizes, share=0.1
+    )
     _domain(_name, "No indices, or rows of width 0.", "table_lookup", sizes=_sizes, rank=1, share=0.1)
 _domain("no columns", "A width of 0.", "inv_freq", sizes=_EMPTY["no columns"], share=0.1)
+_domain("no columns", "No tokens.", "prefix_mask", "chunked_mask", "tree_mask", sizes=_EMPTY["no columns"], share=0.1)
 
 
 _FORWARD = (_ATTENTION[0], *_CAUSAL, *_GROUPED, _FEATURED[0])
@@ -375,11 +460,17 @@ _domain(
     "operating heads", "Numbers of heads that do not divide.", *_GROUPED, _FEATURED[0], points=operating_points.HEADS
 )
 _domain("operating terms", "Small sizes, with each softcap and scale.", *_FORWARD, points=operating_points.TERMS)
+_PROBES = "Fixed sizes: the law chooses numbers for which a correct kernel can store one result only."
 _domain(
-    "exact probes", "Fixed sizes: the law chooses numbers for which a correct kernel can store one result only.",
-    *_ATTENTION[:2], *_GROUPED, *_FEATURED[:2], points=operating_points.PROBES,
+    "exact probes", _PROBES, *_FORWARD, *_ATTENTION[1:2], *_FEATURED[1:2], *_SOFTMAX[:1],
+    points=operating_points.PROBES,
 )  # fmt: skip
-_domain("operating points", "Programs of fixed steps.", "decode", points=operating_points.CACHES)
+_domain("exact probes", _PROBES, "decode", points=operating_points.CACHES)
+_domain("exact probes", _PROBES, *_PACKED, points=packed_points.PROBES)
+_domain("exact probes", _PROBES, "merge_attention", points=operating_points.MERGES)
+_domain("exact probes", _PROBES, *_ROTARY[:4], points=operating_points.ROTATIONS)
+_domain("exact probes", _PROBES, "rope_tables", "sinusoidal_positional_encoding", points=operating_points.TABLES)
+_domain("operating points", "Programs of fixed steps.", "decode", "batched_decode", points=operating_points.CACHES)
 _domain("operating points", "Two parts of the keys.", "merge_attention", points=operating_points.MERGES)
 _domain("operating points", "Fixed sizes and masks.", *_SOFTMAX, points=operating_points.SOFTMAX)
 _domain("operating points", _POINTS, _ATTENTION[2], _FEATURED[2], points=operating_points.GRADIENTS)

@@ -130,7 +130,10 @@ def _is_refused(operation: Operation, implementation: Implementation, arguments:
 _LENGTHS = {"n_q", "n_k", "seq_len"}
 _WIDTHS = {"head_dim", "embed_dim"}
 
-_ANY = {"batch": 1, "num_heads": 2, "kv_heads": 1, "n_q": 2, "n_k": 2, "seq_len": 2, "head_dim": 16, "value_dim": 16}
+_ANY = {
+    **{"batch": 1, "num_heads": 2, "kv_heads": 1, "n_q": 2, "n_k": 2, "seq_len": 2, "head_dim": 16, "value_dim": 16},
+    **{"num_pages": 2, "page_size": 1},
+}
 """Sizes that show which options a point has."""
 
 
@@ -292,11 +295,13 @@ SCORES = (
 PROBES = (
     Point("5 queries, 9 keys", {**_NARROW, "n_q": 5, "n_k": 9}),
     Point("64 tokens of width 64", {**_OF_MODELS, "n_q": 64, "n_k": 64}),
+    Point("130 tokens", {"n_q": 130, "n_k": 130, "head_dim": 64, "value_dim": 8}),
     Point("33 queries, 300 keys", {"n_q": 33, "n_k": 300, "head_dim": 128, "value_dim": 128}),
+    Point("a scale", {"n_q": 16, "n_k": 40, "head_dim": 128, "value_dim": 128}, lambda sizes: {"scale": 0.125}),
     Point("1 query, 1040 keys", _heads(1, 4, 1, 1, 1040)),
     Point("16 queries, 2049 keys", {"n_q": 16, "n_k": 2049, "head_dim": 64, "value_dim": 64}),
 )
-"""Where laws ask whether outputs of 16 bits are the only ones that rounding allows."""
+"""Where laws ask whether results of 16 bits are the only ones that rounding allows."""
 
 _SMALL: Sizes = {"batch": 2, "num_heads": 4, "kv_heads": 2, "n_q": 4, "n_k": 6, "head_dim": 4, "value_dim": 6}
 

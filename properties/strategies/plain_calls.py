@@ -1,6 +1,7 @@
 """Calls at wanted sizes, with plain numbers: eighths from −1 to 1, which every number format stores."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 from oracles.ball import Array
 from properties.contract.implementation import Implementation
 from properties.contract.operation import Operation
+from properties.contract.packing import with_longest
+from properties.contract.paging import page_count
 from properties.contract.parameters import BATCH, Kind, Parameter
 
 __all__ = ["OUTER", "Fill", "Options", "Sizes", "call_in_words", "equal_scores", "exact_call", "numbers", "plain_call"]
@@ -63,16 +66,17 @@ def plain_call(
     """
     for sizes in _sizes(wanted):
         chosen = options(sizes)
-        if operation.is_played and "rotates" in implementation.of_caches:
+        if operation.is_played and "rotates" in implementation.of_caches(operation.name):
             chosen = {"rotates": True, **chosen}
         if not chosen.keys() <= set(operation.parameters):
             return None
-        if operation.is_played and implementation.lacks_of_caches(*chosen.keys() - {"steps"}):
+        if operation.is_played and implementation.lacks_of_caches(operation.name, *chosen.keys() - {"steps", "batch"}):
             return None
         chosen = {**_of_every_call(operation, implementation), **chosen}
         for lead in _leads(operation, implementation, wanted, four_axes):
-            if implementation.takes(operation, _call(operation, sizes, lead, chosen, _nothing)):
-                return _call(operation, sizes, lead, chosen, fill)
+            longest = partial(with_longest, operation, implementation.features)
+            if implementation.takes(operation, longest(_call(operation, sizes, lead, chosen, _nothing))):
+                return longest(_call(operation, sizes, lead, chosen, fill))
     return None
 
 
@@ -127,10 +131,13 @@ def call_in_words(operation: Operation, arguments: tuple[Any, ...]) -> str:
     return f"{operation.name}{' with ' if options else ''}{' and '.join(options)}{sizes}"
 
 
-_PLAIN = {"n_q": 3, "n_k": 5, "seq_len": 3, "num_heads": 1, "kv_heads": 1, "rows": 5, "max_len": 5}
+_PLAIN = {"n_q": 3, "n_k": 5, "seq_len": 3, "num_heads": 1, "kv_heads": 1, "rows": 5, "max_len": 5, "page_size": 2}
+_PACKED = {"total_q": "n_q", "total_k": "n_k"}
+"""The rows of all packed sequences of a plain call: the sequences share them, and have unequal lengths."""
 _NARROW = {"head_dim": 8, "value_dim": 8, "model_dim": 8, "embed_dim": 8}
 _LONGER: tuple[Sizes, ...] = tuple(
-    {"n_q": n_q, "n_k": n_k, "seq_len": n_q} for n_q, n_k in ((4, 4), (16, 32), (64, 128), (128, 256), (128, 128))
+    {"n_q": n_q, "n_k": n_k, "seq_len": n_q, "page_size": size}
+    for n_q, n_k, size in ((4, 4, 4), (16, 32, 16), (64, 128, 64), (128, 256, 128), (128, 128, 256))
 )
 _WIDER: tuple[Sizes, ...] = tuple({"head_dim": width, "value_dim": width} for width in (64, 128, 16, 8))
 _HEADS: tuple[Sizes, ...] = tuple(
@@ -141,7 +148,8 @@ _HEADS: tuple[Sizes, ...] = tuple(
 def _sizes(wanted: Sizes) -> Iterator[Sizes]:
     """The wanted sizes first, then sizes that kernels with fixed heads, widths or blocks take."""
     for longer, wider, more in product(({}, *_LONGER), ({}, *_WIDER), ({}, *_HEADS)):
-        yield {**_PLAIN, **_NARROW, **wanted, **longer, **wider, **more}
+        sizes = {**_PLAIN, **_NARROW, **wanted, **longer, **wider, **more}
+        yield {**{total: sizes[name] for total, name in _PACKED.items()}, **sizes}
 
 
 def _leads(
@@ -169,10 +177,27 @@ def _call(
     operation: Operation, sizes: Sizes, lead: tuple[int, ...], options: Mapping[str, Any], fill: Fill
 ) -> tuple[Any, ...]:
     """The arguments of a call with plain numbers, or with the numbers of `fill`, except for the options."""
+    if operation.is_paged:
+        sizes, options = _with_pages(sizes, lead, options)
     return tuple(
         options[parameter.name] if parameter.name in options else _plain(parameter, sizes, lead, seed, fill)
         for seed, parameter in enumerate(operation.takes)
     )
+
+
+def _with_pages(sizes: Sizes, lead: tuple[int, ...], options: Mapping[str, Any]) -> tuple[Sizes, Mapping[str, Any]]:
+    """The sizes and the options of a call with pages in falling order. Sequences have unequal lengths,
+    and without an axis of sequences unequal numbers of queries.
+    """
+    batch, count = lead[0] if lead else 2, page_count(sizes["n_k"], sizes["page_size"])
+    found: dict[str, Any] = {
+        "block_table": np.arange(batch * count, dtype=np.int32)[::-1].reshape(batch, count).copy(),
+        "lengths": np.maximum(sizes["n_k"] - np.arange(batch), 0).astype(np.int32),
+    }
+    if not lead:
+        sizes = {**sizes, "n_q": 2 * sizes["n_q"]}
+        found["cu_q"] = np.array([0, -(-sizes["n_q"] // 3), sizes["n_q"]], np.int32)
+    return {"num_pages": max(batch * count, 1), **sizes}, {**found, **options}
 
 
 def _plain(parameter: Parameter, sizes: Sizes, lead: tuple[int, ...], seed: int, fill: Fill) -> Any:
@@ -181,6 +206,9 @@ def _plain(parameter: Parameter, sizes: Sizes, lead: tuple[int, ...], seed: int,
         return None
     if parameter.kind.is_setting:
         return _SETTINGS[parameter.name]
+    if parameter.kind is Kind.LENGTHS:
+        total = sizes[f"total_{parameter.name[-1]}"]
+        return np.array([0, total // 3, total], np.int32)
     if parameter.kind is Kind.INTEGERS:
         return np.arange(3)
     if parameter.kind is Kind.SIZE:

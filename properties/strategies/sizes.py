@@ -3,6 +3,7 @@ input is thrown away.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import islice
 from math import prod
 from typing import Any
@@ -14,7 +15,7 @@ from properties.strategies.choices import Choices
 from properties.strategies.domain import BROAD, EDGES, EVEN, LENGTHS, LONG, SHORT, Domain
 from properties.strategies.domains import DOMAINS, ODDITIES, QUIRKS
 
-__all__ = ["Sizes", "UnsupportedError"]
+__all__ = ["PAIRED", "Sizes", "UnsupportedError"]
 
 SIZES: dict[str, Sequence[int]] = {
     "n_q": LENGTHS,
@@ -28,12 +29,18 @@ SIZES: dict[str, Sequence[int]] = {
     "kv_heads": (1, 2, 3),
     "group": (1, 2, 3),
     "max_len": LENGTHS,
+    "n": LENGTHS,
+    "prefix": (1, 0, 2, 3, 5, 8, 16, 33, 130),
+    "chunk": (2, 1, 3, 4, 5, 8, 16, 64),
+    "start": (0, 1, 3, 7, 63, 2**31, -1, -2, -3, -5, -8, -17, -64),
     "rows": (1, 2, 3, 16, 100),
     "batch": (1, 2, 3),
+    "sequences": (2, 3, 1, 4, 5, 3),
+    "page_size": (3, 1, 2, 4, 8, 16, 24, 3, 16, 128),
 }
 """The sizes of everyday cases. The first is the simplest."""
 
-_PAIRED = (
+PAIRED = (
     "rope",
     "apply_rotary",
     "rotate_half",
@@ -42,6 +49,7 @@ _PAIRED = (
     "rope_tables",
     "rotary_frequencies",
 )  # operations on pairs of dimensions
+_OF_SEQUENCES = ("total_q", "total_k", "boundaries", "num_pages", "max_pages")  # they follow from lengths
 _PARTNERS = {"n_q": "n_k", "head_dim": "value_dim"}
 """Pairs of sizes: the second is chosen after the first, and often equals it."""
 # How much larger than the first the second size of a pair may be, if no domain has a supported pair.
@@ -75,7 +83,8 @@ class Sizes:
             raise UnsupportedError(
                 f"{implementation.name} takes {supported_axes} leading axes, but the domain needs more."
             )
-        lacks = implementation.lacks_of_caches if operation.is_played else implementation.lacks
+        of_caches = partial(implementation.lacks_of_caches, operation.name)
+        lacks = of_caches if operation.is_played else implementation.lacks
         mask_kind = domain.masks_are or (
             "" if domain.mask in drawn_masks.OPTIONAL else "dead" if domain.mask is drawn_masks.dead else "any"
         )
@@ -181,7 +190,9 @@ class Sizes:
             axis
             for parameter in operation.parameters
             for axis in operation.axes.get(parameter, (parameter,))
-            if axis not in (BATCH, "pairs") and not operation.is_setting(axis)
+            if axis not in (BATCH, "pairs", *_OF_SEQUENCES)
+            and not operation.is_setting(axis)
+            and not operation.is_length(axis)
         )
         priorities = {"start_pos": 1, "rows": 2, "num_heads": 1}
         return sorted(axis_names, key=lambda name: priorities.get(name, 0))
@@ -203,7 +214,7 @@ class Sizes:
         if (partner := _PARTNERS.get(name)) and self._is_tied(partner, name) and partner in self._names():
             options = [size for size in options if self._partners(partner, sizes, (name, size))] or options
         supported = self._options(name, options, beside)
-        return min(supported) if choose.simplest else choose.among(supported)
+        return min(supported, key=abs) if choose.simplest else choose.among(supported)
 
     def _is_tied(self, name: str, other: str) -> bool:
         """Return whether the implementation restricts the difference of two sizes."""
@@ -245,6 +256,9 @@ class Sizes:
             options = (*options, *listed)
         if name == "num_heads" and "kv_heads" in sizes and not self.implementation.support.listed(name):
             options = [sizes["kv_heads"] * group for group in self.domain.sizes.get("group", SIZES["group"])]
+        if name == "value_dim" and "latent" in self.operation.parameters:
+            most = sizes["head_dim"]
+            options = [*(size for size in options if size <= most), *({most - most // 3, most} - {0})]
         if name == "rows":  # a table has at least the rows that are read
             fewest_rows = max(1, sizes.get("start_pos", 0) + sizes.get("seq_len", 0))
             options = (
@@ -274,7 +288,7 @@ class Sizes:
         operation = self.operation
         if "wq" in operation.axes:
             return _TOKENS.get(name) or SIZES[name]
-        paired = (name == "head_dim" and operation.forward in _PAIRED) or (
+        paired = (name == "head_dim" and operation.forward in PAIRED) or (
             name == "embed_dim" and operation.name.startswith("sinus")
         )
         return EVEN if paired else SIZES[name]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import oracles
 from oracles import Conventions
 from oracles.ball import Array
 from oracles.conventions import DEFAULT
+from properties.bugs.reference_batched_caches import Slotted
 from properties.bugs.reference_caches import Buffered
 from properties.contract.caches import left_bound
 from properties.contract.operations import OPERATIONS, Operation
@@ -20,7 +22,7 @@ __all__ = ["meaning"]
 def meaning(operation: Operation, conventions: Conventions) -> Callable[..., Any]:
     """A function that follows the conventions: it returns the oracle's values. Of caches, a class."""
     if operation.is_played:
-        return _cache_of(conventions)
+        return _cache_of(conventions) if operation.name == "decode" else _batched_cache_of(conventions)
 
     def answer(*arguments: Any, **options: Any) -> Any:
         found = operation.oracle(*arguments, arithmetic="float64", conventions=conventions, **options)
@@ -28,6 +30,21 @@ def meaning(operation: Operation, conventions: Conventions) -> Callable[..., Any
         return values if isinstance(found, tuple) else values[0]
 
     return answer
+
+
+def _batched_cache_of(conventions: Conventions) -> type[Slotted]:
+    """A class of batched caches that follow the conventions."""
+
+    class Cache(Slotted):
+        def __init__(self, *sizes: int, window: int | None = None, **options: Any) -> None:
+            super().__init__(*sizes, window=left_bound(window, conventions), **options)
+
+        def attention(self, q: Array, k: Array, v: Array, **features: Any) -> tuple[Array, Array]:
+            allowing = replace(conventions, mask_polarity="true_allows")
+            out, lse = oracles.attention(q, k, v, conventions=allowing, **features, **self.options)
+            return out.mid, lse.mid
+
+    return Cache
 
 
 def _cache_of(conventions: Conventions) -> type[Buffered]:

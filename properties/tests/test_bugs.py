@@ -23,7 +23,7 @@ from properties.strategies.domain import SHORT, Domain
 from properties.strategies.domains import DOMAINS
 
 NUMPY = Implementation("NumPy", REFERENCE, features=FEATURES)
-LEFT_OUT = ("131072 keys", "dominating keys", "no queries", "without keys")
+LEFT_OUT = ("131072 keys", "dominating keys", "no queries", "without keys", "many rows", "many pages")
 """Domains of cases that take long, or that the reference refuses."""
 EMPTY = (
     Domain("no batch", "Batches without elements.", sizes={"batch": (0,)}, mask=drawn_masks.loose, rank=1),
@@ -125,6 +125,12 @@ ALWAYS = {
     "sdpa-jvp-silences-warnings",
 }
 """Bugs that are wrong in every call."""
+AT_MANY_ROWS = (
+    "packed-row-numbers-of-16-bits",
+    "paged-page-numbers-in-8-bits",
+    "paged-page-numbers-in-16-bits",
+)
+"""Bugs that show only in a domain that is left out; a law of its own asks for them."""
 
 
 def bugs_in(operation, bugs=CATALOGUE):
@@ -154,7 +160,11 @@ def test_a_bug_shows_on_some_inputs_and_on_some_it_does_not(operation):
     """In numbers, types or conduct; a promise that the reference does not make is broken in calls
     that are not drawn here.
     """
-    assert [bug.id for bug in bugs_in(operation) if not bug.promises and not shows(bug, operation)] == []
+    assert [
+        bug.id
+        for bug in bugs_in(operation)
+        if not bug.promises and bug.id not in AT_MANY_ROWS and not shows(bug, operation)
+    ] == []
 
 
 OTHER_RESULTS = re.compile("raises|squeezes|short|-cache|without-a-limit|float32|of-numbers")
@@ -191,6 +201,7 @@ def test_steps_and_operations_are_the_reference_s_own():
         "apply_rotary_vjp",
         "attention_vjp",
         "attention_jvp",
+        "packed_attention_vjp",
     }
     for operation in again:
         for seed in SEEDS[:5]:

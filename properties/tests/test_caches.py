@@ -16,8 +16,10 @@ from oracles import Conventions
 from properties.bugs.caches import bug as register
 from properties.bugs.reference import REFERENCE
 from properties.bugs.reference_caches import Buffered, Paged
-from properties.contract.cache_programs import Held, attends, is_legal, parse, rows_of_part, written
-from properties.contract.caches import CACHES, Decoder, decode, held_of, offered
+from properties.contract.cache_programs import parse, rows_of_part, written
+from properties.contract.cache_states import Held, attends, is_legal, played
+from properties.contract.cache_values import decode
+from properties.contract.caches import OFFERS, Decoder, held_of, offered
 from properties.contract.concatenating import concatenating
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
@@ -70,7 +72,7 @@ def test_a_program_is_read_as_it_is_written_and_else_refused_in_a_sentence():
     assert written(parse(text)) == text
     with pytest.raises(
         ValueError,
-        match=r"Unknown step 'append'\. Write steps such as 'append 3', 'other attend 1' or 'evict 9 refused'\.",
+        match=r"Unknown step 'append'\. Write steps such as 'append 3', 'other attend 1', .* or 'evict 9 refused'\.",
     ):
         parse("append; attend 1")
     with pytest.raises(ValueError, match=r"The step evict 4 needs more positions than the cache holds: 3\."):
@@ -88,8 +90,8 @@ def test_an_attend_is_of_what_is_left_at_absolute_positions():
     first, second = attends(
         parse("append 2; other append 1; append 1; rollback 1; append 1; evict 1; attend 2; other attend 1")
     )
-    assert (first.queries, first.keys, first.evicted) == (range(2), (0, 1, 4), 1)
-    assert (second.queries, second.keys, second.evicted) == (range(2, 3), (2,), 0)
+    assert (first.queries, first.held.keys, first.held.evicted) == (range(2), (0, 1, 4), 1)
+    assert (second.queries, second.held.keys, second.held.evicted) == (range(2, 3), (2,), 0)
     once, ask = parse("append 1; attend 1")
     assert list(attends((once, once, ask))) == list(attends(parse("append 1; append 1; attend 1")))
     assert rows_of_part((once, once, ask), [(0, once), (2, ask)])["append"].tolist() == [0]
@@ -177,16 +179,14 @@ def test_what_is_drawn_is_legal_reaches_every_step_and_wraps():
     ]
     seen = set()
     for q, k, v, text, window, capacity, _ in drawn:
-        empty = held_of(window, capacity, i.of_caches, i.resolved_conventions)
+        empty = held_of({"window": window, "capacity": capacity}, i.of_caches("decode"), i.resolved_conventions)
         assert is_legal(parse(text), empty), text
         found = list(attends(parse(text)))
         assert len(q) == sum(len(each.queries) for each in found)
         assert len(k) == len(v) == sum(step.n for step in parse(text) if step.name == "append" and not step.refused)
-        for step in parse(text):
+        for step, state in played(parse(text), empty):
             seen.add(f"{'other ' * step.other}{step.name}{' refused' * step.refused}")
-            if not step.other and not step.refused:
-                empty.take(step)
-        seen |= {"wraps"} if empty.dropped else set()
+            seen |= {"wraps"} if state.rows[False][0].dropped else set()
     names = {"append", "attend", "rollback", "evict"}
     assert seen == {*names, *(f"{name} refused" for name in names), "poison", "restart", "wraps"} | {
         f"other {name}" for name in (*names, *(f"{name} refused" for name in names), "poison", "restart")
@@ -194,7 +194,7 @@ def test_what_is_drawn_is_legal_reaches_every_step_and_wraps():
 
 
 def test_a_class_shows_what_its_caches_offer_and_nothing_else_is_asked():
-    assert offered(Buffered) == offered(Paged) == set(CACHES) - {"rotates"}
+    assert offered(Buffered) == offered(Paged) == set(OFFERS["decode"]) - {"rotates"}
     assert offered(Plain) == offered(Telling) == set()
     report = properties.verify(Plain, max_examples=30)
     assert report.ok
@@ -304,7 +304,8 @@ def test_programs_that_write_nan_over_what_is_gone_are_cut_too():
         "capacity": None,
         "rotates": None,
     }
-    assert {"append 3; attend 1", "append 1; poison nan; attend 1"} <= {each["steps"] for each in shorter(i, case)}
+    programs = {each["steps"] for each in shorter(OPERATIONS["decode"], i, case)}
+    assert {"append 3; attend 1", "append 1; poison nan; attend 1"} <= programs
     assert properties.verify(
         i, max_examples=25, laws=["attending does not change a cache", "decoding is within its error limit"]
     ).ok
@@ -316,7 +317,7 @@ def test_programs_that_write_nan_over_what_is_gone_are_cut_too():
 def test_a_ring_is_asked_for_what_is_gone_where_there_is_one(window, capacity, says):
     """Cases are made shorter to such as are no ring, of which the law says nothing."""
     i = Implementation("ring", {"decode": Buffered})
-    (law,) = find("a ring buffer refuses to attend to overwritten positions")
+    law, _ = find("a ring buffer refuses to attend to overwritten positions")
     case = law.case((Q[:1], K[:1], V[:1], "append 1; attend 1", window, capacity, None), 3)
     assert law.hold(Subject(i, "decode"), case) is says
 
@@ -356,7 +357,7 @@ def test_a_function_with_past_keys_is_a_cache_that_gives_the_log_sum_exp_if_the_
         Implementation("x", {"decode": properties.concatenating(f)})
         for f in (attention, lambda *x, **y: attention(*x, **y)[0])
     )
-    assert both.of_caches == alone.of_caches == {"window", "rollback", "evict"}
+    assert both.of_caches("decode") == alone.of_caches("decode") == {"window", "rollback", "evict"}
     for i, results in ((both, 2), (alone, 1)):
         assert properties.verify(
             i, max_examples=20, laws=["decoding is within its error limit", "decoding equals prefill"]

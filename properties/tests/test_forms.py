@@ -154,7 +154,7 @@ def refused(form):
 # -- What is found -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("operation", [name for name in OPERATIONS if name != "decode"])
+@pytest.mark.parametrize("operation", [name for name, operation in OPERATIONS.items() if not operation.is_played])
 def test_the_reference_is_called_directly(operation):
     form = form_of(REFERENCE[operation], operation)
     assert form.is_direct

@@ -102,8 +102,7 @@ class OtherArithmetic:
                 continue
             arguments.append(rounded(argument, replace(target, largest=min(target.largest, largest))))
             overflows |= bool((np.isfinite(argument) & (np.abs(argument) > target.largest)).any())
-        conventions = replace(implementation.resolved_conventions, mask_polarity="true_allows")
-        enclosures = operation.expected(tuple(arguments), self.arithmetic, conventions)
+        enclosures = operation.expected(tuple(arguments), self.arithmetic, implementation.conventions_of_laws)
         budgets = implementation.support.promises(operation, call.arguments, enclosures)
         if not overflows:
             return budgets
@@ -414,11 +413,10 @@ class _Replayed(Subject):
     def __init__(
         self, other: OtherArithmetic, law: Law, implementation: Implementation, calls: tuple[Call, ...]
     ) -> None:
-        conventions = replace(implementation.resolved_conventions, mask_polarity="true_allows")
         promises = replace(
             implementation,
             arithmetic=other.arithmetic,
-            conventions=conventions,
+            conventions=implementation.conventions_of_laws,
             known_deviations={},
             twins={},
             beside=(),

@@ -160,7 +160,7 @@ def _answer(
     """Return the oracle's values under other values of some conventions."""
     arguments = operation.arguments(positional, options)
     inverted = "mask_polarity" in other
-    conventions = replace(implementation.resolved_conventions, **{**other, "mask_polarity": "true_allows"})
+    conventions = replace(implementation.conventions_of_laws, **{**other, "mask_polarity": "true_allows"})
     given = tuple(
         ~argument if inverted and argument is not None and operation.is_mask(name) else argument
         for name, argument in zip(operation.parameters, arguments, strict=False)
@@ -180,8 +180,8 @@ def _played(operation: Operation, implementation: Implementation, window: Any, *
     """
     arguments = operation.named(operation.arguments(positional, options))
     conventions = replace(implementation.resolved_conventions, window=window)
-    held = held_of(arguments["window"], arguments["capacity"], implementation.of_caches, conventions)
-    require_refused(parse(arguments["steps"]), held)
+    held = held_of(arguments, implementation.of_caches(operation.name), conventions)
+    require_refused(parse(arguments["steps"]), held, arguments.get("batch", 1))
     return _answer(operation, implementation, {"window": window}, *positional, **options)
 
 
@@ -203,7 +203,7 @@ def stand_in_for(cause: PossibleCause, implementation: Implementation, operation
             name: update_wrapper(partial(_stored, OPERATIONS[name], function, implementation), REFERENCE[name])
             for name, function in functions.items()
         },
-        conventions=replace(implementation.resolved_conventions, mask_polarity="true_allows"),
+        conventions=implementation.conventions_of_laws,
         arrays="numpy",
         dtype="float64",
         layouts=None,
@@ -221,7 +221,7 @@ def _stored(
     """The results of a function that follows the declared conventions, float64 ones rounded to the
     implementation's format: they may be arguments of another operation.
     """
-    with following(implementation.resolved_conventions, operation.name):
+    with following(implementation.conventions_of_laws, operation.name):
         result, arithmetic = function(*arguments, **options), implementation.resolved_arithmetic
     several = result if isinstance(result, tuple) and len(result) == len(operation.outputs) else (result,)
     stored = tuple(

@@ -27,7 +27,8 @@ _NOTES = (
     "Sizes and positions are whole numbers; start_pos is the position of the first row. causal_mask gets n_k=None for "
     "n_k = n_q.",
     "decode is offered as a class, Cache(d, d_v, window=None, capacity=None) with append(k, v) and attend(q); steps "
-    "lists such calls.",
+    "lists such calls. The class of batched_decode is Cache(batch, kv_heads, d, d_v, num_heads) with "
+    "append(k, v, rows=None) and attend(q, rows=None).",
     "heads_width is num_heads × head_dim, pairs is head_dim / 2, rounded up. wq, wk, wv and wo have no batch axes.",
 )
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import oracles
 from oracles import Enclosure
-from research.benchmarks.exact import attention, derivatives, parts, rotary
+from research.benchmarks.exact import attention, derivatives, packed, parts, rotary
 from spec import ARB, errata, tensor
 from spec import attention as literal
 from spec import positional_encoding as positional
@@ -374,6 +374,8 @@ _OPERATIONS: dict[str, Callable[..., Balls | tuple[Balls, ...]]] = {
     "attention_vjp by series": derivatives.vjp_by_series,
     "attention_jvp": derivatives.attention_jvp,
     "attention_jvp by series": derivatives.jvp_by_series,
+    "packed_attention": packed.packed_attention,
+    "packed_attention_vjp": packed.packed_attention_vjp,
     "merge_attention": parts.merge_attention,
     "alibi_slopes": parts.alibi_slopes,
     "alibi_bias": parts.alibi_bias,

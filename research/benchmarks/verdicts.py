@@ -95,7 +95,7 @@ class Row:
 
 _SINCE = (
     *("attention", "attention_vjp", "attention_jvp", "merge_attention", "alibi_slopes", "alibi_bias", "decode"),
-    *("rotary_frequencies", "rotary_tables"),
+    *("batched_decode", "rotary_frequencies", "rotary_tables"),
 )
 """Operations that there were not."""
 _THERE_WERE = f"""
@@ -133,7 +133,7 @@ _ELSEWHERE = (
     "law",
     "quick",
     "reference",
-    *(f"reference_{part}" for part in ("attention", "caches", "frequencies", "positions")),
+    *(f"reference_{part}" for part in ("attention", "batched_caches", "caches", "frequencies", "positions")),
 )
 _LATER = {
     "laws": (
@@ -150,7 +150,7 @@ _LATER = {
         "tables",
         "twins",
     ),
-    "bugs": ("caches", "edges", "features", "frequencies", "rotations", "twins", "wrappers"),
+    "bugs": ("batched_caches", "caches", "edges", "features", "frequencies", "rotations", "twins", "wrappers"),
 }
 
 

@@ -23,11 +23,14 @@ CAUSES = ("defect", "convention", "arithmetic")
 """What a finding may be: at odds with the library's documentation or with itself; one of several
 readings; rounding, or overflow.
 """
+_OF_SEQUENCES = ("left_padding_mask", "document_mask", "prefix_mask", "chunked_mask", "tree_mask")
 FAMILIES = {
-    "attention": ("scaled_dot_product", "causal_attention", "grouped_query", "attention", "merge"),
+    "attention": (
+        *("scaled_dot_product", "causal_attention", "grouped_query", "attention", "packed", "paged", "latent", "merge"),
+    ),
     "multi-head attention": ("multi_head",),
     "caches": ("decode",),
-    "masks": ("causal_mask", "padding_mask", "combine_masks", "hard_masked_softmax"),
+    "masks": ("causal_mask", "padding_mask", "combine_masks", *_OF_SEQUENCES, "hard_masked_softmax"),
     "rotary": ("rope", "rotary", "apply_rotary", "rotate_half", "inv_freq"),
     "positions and biases": ("sinusoidal", "add_positional", "learned", "table_lookup", "alibi"),
     "whole models": (),

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from properties.contract import packing
+from properties.contract.paging import pages_are_shared, unused_entries
 from properties.laws.feature_rules import band, visible_keys
 from research.vectors.choice import Choice, implementation
 
@@ -43,7 +45,7 @@ def _case(choice: Choice, arguments: tuple[Any, ...]) -> _Case:
     if "seq_len" in sizes and "wq" in x:
         sizes |= {"n_q": sizes["seq_len"], "n_k": sizes["seq_len"]}
     visible = None
-    if "window" in x:
+    if "window" in x and not choice.of.has_sequences:
         visible = visible_keys(x, implementation("float64", choice.reading))
     elif x.get("mask") is not None:
         visible = np.broadcast_to(x["mask"], np.broadcast_shapes(x["mask"].shape, (sizes["n_q"], sizes["n_k"])))
@@ -66,7 +68,7 @@ def _is_poisoned(case: _Case) -> bool:
 
 
 def _cuts(case: _Case) -> bool:
-    if case.x.get("window") is None and not case.x.get("causal"):
+    if case.visible is None or (case.x.get("window") is None and not case.x.get("causal")):
         return False
     allowed = band(case.x, implementation("float64", case.choice.reading))
     return bool(allowed.any() and not allowed.all())
@@ -90,7 +92,12 @@ FLAGS: dict[str, tuple[str, Callable[[_Case], bool]]] = {
     ),
     "WindowOfOne": (
         "A window leaves some query one key of several.",
-        lambda c: c.x.get("window") is not None and c.sizes["n_k"] > 1 and bool((c.visible.sum(-1) == 1).any()),
+        lambda c: (
+            c.x.get("window") is not None
+            and c.visible is not None
+            and c.sizes["n_k"] > 1
+            and bool((c.visible.sum(-1) == 1).any())
+        ),
     ),
     "OneKey": (
         "A mask leaves some query one key of several.",
@@ -139,6 +146,22 @@ FLAGS: dict[str, tuple[str, Callable[[_Case], bool]]] = {
                 or 1 in c.x["mask"].shape[:-2]
             )
         ),
+    ),
+    "EmptySequence": (
+        "A sequence, packed or with keys in pages, has no queries, or no keys.",
+        lambda c: "cu_q" in c.x and any(0 in pair for pair in packing.lengths(c.x)),
+    ),
+    "UnusedRows": (
+        "Some rows belong to no packed sequence, or are not used by theirs.",
+        lambda c: "cu_q" in c.x and packing.has_padding(c.x),
+    ),
+    "SharedPage": (
+        "Two sequences read one page.",
+        lambda c: "block_table" in c.x and pages_are_shared(c.x),
+    ),
+    "UnusedEntry": (
+        "A table has entries beyond a length.",
+        lambda c: "block_table" in c.x and bool(unused_entries(c.x).any()),
     ),
     "BlockingBias": ("The bias has entries of −∞.", _has("bias", np.isneginf)),
     "SinkOff": ("Some head has no sink: −∞.", _has("sink", np.isneginf)),

@@ -12,6 +12,7 @@ import numpy as np
 from oracles import Conventions
 from properties.bugs.mutants import MUTANTS, Mutant
 from properties.contract.caller import Caller
+from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError
 from properties.strategies.choices import rounded
 from properties.vectors.expectation import Expected, is_right
@@ -41,8 +42,10 @@ _UNCERTIFIED = {
         "Scores as low as that may each be off by more than exp can tell, so that no "
         "budget bounds the result: its law compares with scores of 0."
     ),
+    "row numbers beyond 16 bits are right": "It takes more than 65536 rows, and files of tests are small.",
+    "numbers of pages beyond 8 and 16 bits are right": "It takes many pages, and files of tests are small.",
 }
-"""Why a file has no right answer to the cases of a law."""
+"""Why no file has the cases of a law."""
 
 
 @cache
@@ -62,7 +65,7 @@ def mutants_of(choice: Choice) -> list[Mutant]:
 
 def beyond_vectors(mutant: Mutant) -> str:
     """Why no test of a file, a single call on plain arrays, shows a mutant, as a sentence; "" where one can."""
-    if mutant.operation == "decode":
+    if OPERATIONS[mutant.operation].is_played:
         return "It takes a program of several calls."
     if "supports" in mutant.bug.promises and "conventions" not in mutant.bug.promises:
         return "It answers what it promises to refuse."

@@ -67,7 +67,9 @@ class _File:
                 content[parameter] = self.store(
                     f"{test}/{parameter}",
                     x,
-                    x.dtype if whole else dtype_of(self.of.stored(parameter, preset(arithmetic))),
+                    (np.int64 if x.dtype.kind == "i" else np.bool_)
+                    if whole
+                    else dtype_of(self.of.stored(parameter, preset(arithmetic))),
                 )
             elif x is not None:
                 content[parameter] = int(x) if isinstance(x, np.integer) else list(x) if isinstance(x, tuple) else x

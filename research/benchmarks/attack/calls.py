@@ -41,6 +41,7 @@ SMALL = {
     **dict.fromkeys(("n_q", "head_dim", "seq_len", "model_dim", "group", "max_len"), 3),
     **dict.fromkeys(("value_dim", "kv_heads", "num_heads", "batch"), 2),
     "n_k": 4,
+    "sequences": 3,
     "embed_dim": 7,
 }
 """The largest size of each axis: the judge computes with balls."""
