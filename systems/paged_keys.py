@@ -107,8 +107,8 @@ def flash_attn_varlen_func(
     used = [row[: -(-length // k.shape[1])] for row, length in zip(block_table, lengths, strict=True)]
     cu_k = torch.nn.functional.pad(seqused_k.cumsum(0), (1, 0))
     longest = options.pop("max_seqlen_q"), max(lengths)
-    keys = (_gathered(pages, used, lengths) for pages in (k, v))
-    return packed_sequences.flash_attn_varlen_func(q, *keys, cu_seqlens_q, cu_k, *longest, **options)
+    keys, values = (_gathered(pages, used, lengths) for pages in (k, v))
+    return packed_sequences.flash_attn_varlen_func(q, keys, values, cu_seqlens_q, cu_k, *longest, **options)
 
 
 def flash_attn_with_kvcache(
