@@ -57,8 +57,8 @@ def forbid() -> bool:
     if prctl is None or machine not in _ARCHITECTURES:
         return False
     instructions = [*_program(machine)]
-    code = ctypes.create_string_buffer(b"".join(instructions))
-    program = struct.pack("HP", len(instructions), ctypes.addressof(code))
+    instruction_buffer = ctypes.create_string_buffer(b"".join(instructions))
+    program = struct.pack("HP", len(instructions), ctypes.addressof(instruction_buffer))
     enforced = prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0 and prctl(_SECCOMP, _BY_A_PROGRAM, program, 0, 0) == 0
     return bool(enforced)
 
