@@ -54,7 +54,7 @@ def forbid() -> bool:
     """
     prctl: Any = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
     machine = platform.machine()
-    if prctl is None or machine not in _ARCHITECTURES:
+    if prctl is None or machine not in _ARCHITECTURES or struct.calcsize("P") != 8:
         return False
     instructions = [*_program(machine)]
     instruction_buffer = ctypes.create_string_buffer(b"".join(instructions))
