@@ -14,7 +14,7 @@ The modules:
     arrays                            converts any array to float64
     dot_product, softmax, multi_head  attention, softmax and multi-head attention, with derivatives
     generalised_attention             attention with windows, biases, softcaps and sinks
-    packed                            attention over packed sequences
+    packed, paged                     attention over packed sequences; over keys in pages
     merge, alibi                      merges attention over parts of the keys; biases by distance
     masks, positional, lookups        masks, sinusoidal encodings, and operations that copy numbers
     rotary                            rotary embeddings, their tables and their frequencies
@@ -59,6 +59,7 @@ from oracles.masks import causal_mask, combine_masks, padding_mask
 from oracles.merge import merge_attention
 from oracles.multi_head import multi_head_attention, multi_head_attention_jvp, multi_head_attention_vjp
 from oracles.packed import packed_attention, packed_attention_vjp
+from oracles.paged import paged_attention
 from oracles.positional import (
     add_positional_encoding,
     sinusoidal_positional_encoding,
@@ -118,6 +119,7 @@ __all__ = [
     "packed_attention",
     "packed_attention_vjp",
     "padding_mask",
+    "paged_attention",
     "prefix_mask",
     "preset",
     "rope",

@@ -50,6 +50,9 @@ class Conventions:
                       anything (`unspecified`) or 0 (`zero`)
     max_seqlen        the lengths max_seqlen_q and max_seqlen_k are those of the longest sequences
                       (`exact`), or may be larger (`bound`)
+    page_layout       the pages of keys and values have the axis of slots before that of heads
+                      (`slots_first`: num_pages, page_size, kv_heads, width), or after it
+                      (`heads_first`)
     softcap_order     a softcap acts on the score (`before_bias`), on the sum of score and bias
                       (`after_bias`), or on that sum after masking (`after_mask`). In the last case
                       masked keys have the logit −c, and are read
@@ -91,6 +94,7 @@ class Conventions:
     packed_lse: Literal["heads_first", "rows_first"] = "heads_first"
     padding_rows: Literal["unspecified", "zero"] = "unspecified"
     max_seqlen: Literal["exact", "bound"] = "exact"
+    page_layout: Literal["slots_first", "heads_first"] = "slots_first"
     softcap_order: Literal["before_bias", "after_bias", "after_mask"] = "before_bias"
     lse_base: Literal["e", "2"] = "e"
     lse_sink: Literal["included", "excluded"] = "included"

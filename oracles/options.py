@@ -81,7 +81,6 @@ class DotProductOptions(MultiHeadOptions, CausalOptions, total=False):
 
 
 class _ScoreOptions(AnswerOptions, total=False):
-    causal: Annotated[bool, Option("the query at position p attends only to keys j ≤ p", False)]
     window: Annotated[
         Window,
         Option("(left, right): a query attends only to p − left ≤ j ≤ p + right; None is no limit", (None, None)),
@@ -90,7 +89,11 @@ class _ScoreOptions(AnswerOptions, total=False):
     sink: Annotated[Any, Option("(H,): for each head the logit of a key without a value; −∞ for a head without a sink")]
 
 
-class LatentOptions(_ScoreOptions, total=False):
+class _CausalityOptions(_ScoreOptions, total=False):
+    causal: Annotated[bool, Option("the query at position p attends only to keys j ≤ p", False)]
+
+
+class LatentOptions(_CausalityOptions, total=False):
     """The options of `latent_attention`."""
 
     mask: Annotated[Any, Option("bool, broadcast to (…, H, n_q, n_k)")]
@@ -109,7 +112,7 @@ class FeatureOptions(_ScaleOptions, LatentOptions, total=False):
     bias: Annotated[Any, Option("float, broadcast to (…, H, n_q, n_k); −∞ masks the entry")]
 
 
-class PackedOptions(_ScaleOptions, _ScoreOptions, total=False):
+class PackedOptions(_ScaleOptions, _CausalityOptions, total=False):
     """The options of `packed_attention`."""
 
     seqused_q: Annotated[Any, Option("integers (sequences,): how many of its query rows a sequence uses; all if None")]
@@ -126,6 +129,16 @@ class PackedGradientOptions(PackedOptions, total=False):
     """The options of `packed_attention_vjp`."""
 
     grad_lse: Annotated[Any, Option("the cotangent of the log-sum-exp, in the shape of lse; 0 if None")]
+
+
+class PagedOptions(_ScaleOptions, _ScoreOptions, total=False):
+    """The options of `paged_attention`."""
+
+    cu_q: Annotated[
+        Any,
+        Option("integers (batch + 1,): sequence b has the rows cu_q[b] … cu_q[b + 1] − 1 of q; equal numbers if None"),
+    ]
+    causal: Annotated[bool, Option("the query at position p attends only to keys j ≤ p", True)]
 
 
 class AttentionOptions(FeatureOptions, CausalOptions, total=False):

@@ -133,7 +133,9 @@ FUNCTIONS: Sequence[Function] = (
         "PositionalEncoding1D(embed_dim)(torch.zeros(1, start_pos + seq_len, embed_dim))[0, start_pos:]",
         _SINUSOID,
     ),
-    Function("scipy", "import scipy.special", "scipy.special.softmax", "hard_masked_softmax"),
+    Function(
+        "scipy", "import scipy.special", "lambda scores: scipy.special.softmax(scores, axis=-1)", "hard_masked_softmax"
+    ),
     Function(
         "tinygrad",
         "from tinygrad import Tensor",

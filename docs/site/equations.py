@@ -188,6 +188,7 @@ ELSEWHERE: dict[str, str] = {
     "packed_attention": "It is attention of each packed sequence: the extended definitions state it.",
     "packed_attention_vjp": "It is the gradient of attention of packed sequences: the extended definitions state it.",
     "latent_attention": "It is attention over latent rows: the extended definitions state it.",
+    "paged_attention": "It is attention over keys in pages: the extended definitions state it.",
     "merge_attention": "It joins attention over two parts of the keys: the extended definitions state it.",
     "alibi_slopes": "It is the slope of each head: the extended definitions state it.",
     "alibi_bias": "It is each head's slope times the distance: the extended definitions state it.",
@@ -268,7 +269,7 @@ EXTENDED: dict[str, Equation] = {
         r" \qquad s_{h i j} = \mathrm{scale} \sum_{c'} q_{h i c'}\, \ell_{j c'}"
     ),
     "latent_layer": Equation(
-        r"\mathrm{out}_h = \operatorname{attention}([q^N_h, q^R_h],\; [C\, W^{UK}_h, K^R],\; C\, W^{UV}_h)"
+        r"\mathrm{out}_h = \operatorname{attention}(q_h,\; [\ell_{\,:c} W^{UK}_h, \ell_{\,c:}],\; \ell_{\,:c} W^{UV}_h)"
     ),
     # packed
     "packed_attention": Equation(
@@ -281,6 +282,15 @@ EXTENDED: dict[str, Equation] = {
     "packed_attention_vjp": Equation(
         r"(\bar{q}_{R_b}, \bar{k}_{K_b}, \bar{v}_{K_b}) = \operatorname{attention}'(q_{R_b}, k_{K_b}, v_{K_b})^\top"
         r" (g, \bar{\mathrm{lse}})_{R_b}, \qquad \bar{\mathrm{sink}} = \sum_b \bar{\mathrm{sink}}_b"
+    ),
+    # paged
+    "paged_attention": Equation(
+        _lines(
+            r"(\mathrm{out}, \mathrm{lse})_b &= \operatorname{attention}(q_b, k_b, v_b),"
+            r" \qquad p_i = i + \mathrm{length}_b - n_q",
+            r"k_{b j} &= \mathrm{kPages}_{\mathrm{blockTable}_{b, \lfloor j / s \rfloor},\ j \bmod s},"
+            r" \qquad j < \mathrm{length}_b",
+        )
     ),
     # alibi
     "alibi_slopes": Equation(r"\mathrm{slope}_h = 2^{-8h/m}, \qquad h = 1, \ldots, m = 2^{\lfloor \log_2 n \rfloor}"),

@@ -16,7 +16,7 @@ from properties.contract.caches import BatchedDecoder
 
 bug = Register()
 DECODE = "batched_decode"
-AGREES, PREFILL = "decoding is within its error limit", "decoding equals prefill"
+PREFILL, SHARED = "decoding equals prefill", "the order of positions that all queries see does not matter"
 REORDER, FORK, FREE = (
     "a reorder and its inverse change nothing",
     "a fork shares no state with its source",
@@ -290,7 +290,7 @@ def batched_cache_evicts_within_the_window(self: Slotted, row: int, n: int) -> N
 
 @cache_bug(
     "visible",
-    law=AGREES,
+    law=PREFILL,
     effect="The first tokens leave the window, and outputs degrade.",
     repair="Keep the prefix visible.",
     origin="the mask of the window is written before the cache has a prefix",
@@ -302,7 +302,7 @@ def batched_cache_prefix_leaves_the_window(self: Slotted, row: int, p: Any, j: A
 
 @cache_bug(
     "visible",
-    law=AGREES,
+    law=SHARED,
     effect="Positions of the prefix do not see each other.",
     repair="Let all positions see the whole prefix.",
     origin="the causal mask is built for all positions",
@@ -314,7 +314,7 @@ def batched_cache_prefix_is_causal(self: Slotted, row: int, p: Any, j: Any) -> A
 
 @cache_bug(
     "visible",
-    law=AGREES,
+    law=SHARED,
     effect="Cross-attention misses the last keys if several queries come at once.",
     repair="Use no causal mask for cross-attention.",
     citations=("vllm-project/vllm#38321",),

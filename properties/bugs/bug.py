@@ -20,7 +20,7 @@ SDPA, GQA, CAUSAL = "scaled_dot_product_attention", "grouped_query_attention", "
 SDPA_VJP, SDPA_JVP = f"{SDPA}_vjp", f"{SDPA}_jvp"
 MULTI_HEAD = MHA, MHA_VJP, MHA_JVP = "multi_head_attention", "multi_head_attention_vjp", "multi_head_attention_jvp"
 OPTIONS = "attention", "attention_vjp", "attention_jvp"
-PACKED = "packed_attention", "packed_attention_vjp"
+PACKED = "packed_attention", "packed_attention_vjp", "paged_attention"
 SOFTMAX, SOFTMAX_VJP, SINUSOID = "hard_masked_softmax", "hard_masked_softmax_vjp", "sinusoidal_positional_encoding"
 BACKWARD = (SDPA_VJP, MHA_VJP, SOFTMAX_VJP)
 
@@ -38,8 +38,8 @@ _OF_PACKED = {
     "sinks_of",
     "largest_logit",
 }
-"""The steps of attention whose bugs packed sequences have too. Bugs of other steps need options that
-packed sequences do not take.
+"""The steps of attention whose bugs packed sequences and keys in pages have too. Bugs of other steps need
+options that these do not take.
 """
 _TILE_SIZES = (8, 16, 32, 64, 128)  # the sizes that kernels use
 Requirement = Literal[

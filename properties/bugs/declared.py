@@ -26,6 +26,7 @@ FOLLOWED = (
     "alibi_slopes",
     "alibi_reference",
     "packed_lse",
+    "page_layout",
 )
 """The conventions that the reference follows. `verifier.rotary_layouts` converts the layouts of
 pairs, and a stand-in gets masks whose true entries are visible.

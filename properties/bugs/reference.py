@@ -20,6 +20,7 @@ from properties.bugs import (
     reference_frequencies,
     reference_latent,
     reference_packed,
+    reference_paged,
     reference_positions,
 )
 from properties.bugs.reference_attention import (
@@ -43,6 +44,7 @@ from properties.bugs.reference_caches import Buffered, Cached
 from properties.bugs.reference_frequencies import rotary_frequencies
 from properties.bugs.reference_latent import latent_attention
 from properties.bugs.reference_packed import packed_attention, packed_attention_vjp
+from properties.bugs.reference_paged import paged_attention
 from properties.bugs.reference_positions import (
     add_positional_encoding,
     apply_rotary,
@@ -312,6 +314,7 @@ REFERENCE: dict[str, Callable[..., Any]] = {
         latent_attention,
         packed_attention,
         packed_attention_vjp,
+        paged_attention,
         merge_attention,
         alibi_slopes,
         alibi_bias,
@@ -345,7 +348,14 @@ REFERENCE: dict[str, Callable[..., Any]] = {
         rotary_tables,
     )
 } | {"decode": decode, "batched_decode": batched_decode}
-_PARTS = (reference_attention, reference_latent, reference_packed, reference_frequencies, reference_positions)
+_PARTS = (
+    reference_attention,
+    reference_latent,
+    reference_packed,
+    reference_paged,
+    reference_frequencies,
+    reference_positions,
+)
 _SCOPE = {name: x for part in _PARTS for name, x in vars(part).items()} | globals()
 _OWN = (__name__, *(part.__name__ for part in _PARTS))
 _FUNCTIONS = {name: f for name, f in _SCOPE.items() if isinstance(f, FunctionType) and f.__module__ in _OWN}

@@ -281,7 +281,7 @@ class Caller:
             np.full(shape, np.nan) if result in missing else self._received(operation, result, x, shape)
             for result, x, shape in zip(names, returned, operation.shapes(*arguments), strict=False)
         )
-        if operation.is_packed and self.conventions.padding_rows == "unspecified":
+        if operation.has_sequences and self.conventions.padding_rows == "unspecified":
             values = packing.settled(operation.named(arguments), operation.axes, names, values)
         return values, given, returned, side_effect
 
@@ -375,8 +375,13 @@ class Caller:
             return self._given_mask(operation, parameter, x, layout)
         if operation.is_integer(parameter):
             return conversion.given(x, self.implementation, None, layout)
-        if parameter == "grad_lse" and self._has_rows_first(operation):
+        if parameter == "grad_lse" and self._has_rows_first(operation, x.ndim):
             x = x.T
+        if (
+            parameter in ("k_pages", "v_pages")
+            and self.implementation.resolved_conventions.page_layout == "heads_first"
+        ):
+            x = np.ascontiguousarray(np.swapaxes(x, 1, 2))
         return conversion.given(x, self.implementation, operation.stored(parameter, self.arithmetic), layout)
 
     def _given_mask(self, operation: Operation, parameter: str, mask: Array, layout: str) -> Any:
@@ -393,9 +398,10 @@ class Caller:
         blocks = handed.dtype == bool and implementation.resolved_conventions.mask_polarity == "true_blocks"
         return conversion.given(~handed if blocks else handed, implementation, None, layout)
 
-    def _has_rows_first(self, operation: Operation) -> bool:
-        """Return whether log-sum-exps of an operation have the axis of rows before that of heads."""
-        return operation.is_packed and self.implementation.resolved_conventions.packed_lse == "rows_first"
+    def _has_rows_first(self, operation: Operation, axes: int) -> bool:
+        """Return whether log-sum-exps with a number of axes have rows before heads."""
+        is_packed = operation.has_sequences and axes == 2
+        return is_packed and self.implementation.resolved_conventions.packed_lse == "rows_first"
 
     def _received(self, operation: Operation, name: str, raw: Any, shape: tuple[int, ...]) -> Array:
         entries = self.implementation.support.entries if operation.returns_booleans else ""
@@ -409,7 +415,7 @@ class Caller:
         try:
             if operation.is_number(name):
                 return conversion.number(raw)
-            if name == "lse" and self._has_rows_first(operation):
+            if name == "lse" and self._has_rows_first(operation, len(shape)):
                 return np.ascontiguousarray(conversion.received(raw, self.implementation, target, shape[::-1]).T)
             values: Array = conversion.received(raw, self.implementation, target, shape)
             return ENTRIES[entries].received(values, self.arithmetic.inputs) if entries else values

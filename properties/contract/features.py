@@ -2,7 +2,7 @@
 attnspec passes each of them by keyword, and only to an implementation that declares it.
 """
 
-__all__ = ["ATTENTION", "FEATURES", "KINDS", "NEEDS", "PACKED", "ROTATION"]
+__all__ = ["ATTENTION", "FEATURES", "KINDS", "NEEDS", "PACKED", "PAGED", "ROTATION"]
 
 ATTENTION = ("mask", "bias", "scale", "causal", "offset", "offsets", "window", "softcap", "sink", "grad_lse")
 """The features of attention, next to q, k and v. `offset` is one number, `offsets` is one number
@@ -12,6 +12,11 @@ for each element of the batch.
 PACKED = ("seqused_q", "seqused_k", "max_seqlen_q", "max_seqlen_k")
 """The features of packed sequences, next to those of attention. The longest lengths, if declared, are
 passed in every call.
+"""
+
+PAGED = ("cu_q",)
+"""The feature of keys in pages, next to those of attention: sequences have unequal numbers of queries.
+Packed sequences always have cu_q.
 """
 
 ROTATION = ("positions", "inv_freq", "attention_factor", "rotary_dim", "sections")
@@ -37,7 +42,7 @@ parameters, each of which is a feature. Every kind except the default is a featu
 _OF_YARN = KINDS["yarn"][1][:-1]
 _FREQUENCIES = ("base", "seq_len", *(kind for kind in KINDS if kind != "default"), *_OF_YARN)
 
-FEATURES = (*ATTENTION, *PACKED, *ROTATION, *_FREQUENCIES)
+FEATURES = (*ATTENTION, *PACKED, *PAGED, *ROTATION, *_FREQUENCIES)
 """All features."""
 
 NEEDS = {"offsets": "offset", "sections": "positions", **dict.fromkeys(_OF_YARN, "yarn")}

@@ -281,9 +281,11 @@ class Implementation:
     @property
     def conventions_of_laws(self) -> Conventions:
         """The conventions of the arguments and results that laws see: masks are true where a key is
-        visible, and log-sum-exps of packed sequences have the heads first.
+        visible, log-sum-exps of packed sequences have the heads first, and pages the slots.
         """
-        return replace(self.resolved_conventions, mask_polarity="true_allows", packed_lse="heads_first")
+        return replace(
+            self.resolved_conventions, mask_polarity="true_allows", packed_lse="heads_first", page_layout="slots_first"
+        )
 
     def dtype_of(self, target: Format) -> str:
         """Return the name of the number type of arrays in a format: the declared type, or else the
@@ -344,6 +346,9 @@ class Implementation:
         """
         if not any(BATCH in axes for axes in operation.axes.values()):
             return [0]
+        if operation.is_paged:  # the axis of sequences, or none with cu_q
+            is_ragged, is_batch = "cu_q" in self.features, "ragged queries" not in self.support.options
+            return [0] * is_ragged + [1] * is_batch
         heads = int("num_heads" in operation.axes.get("q", ()))
         return sorted(rank - heads for rank in self.batch_ranks if rank >= heads) if self.support.batches else [0]
 
@@ -362,8 +367,10 @@ class Implementation:
         remainders, its position, its options, and its leading axes.
         """
         sizes, lead, given = self.sizes(operation, arguments), operation.lead(arguments), operation.named(arguments)
-        sequences = packing.lengths(given) if operation.is_packed else ()
+        sequences = packing.lengths(given) if operation.has_sequences else ()
         sizes.pop("batch", None)
+        if operation.is_paged and bool(lead) != (given["cu_q"] is None):
+            return False
         ranked = len(lead) in self.ranks(operation) or not any(
             BATCH in operation.axes[parameter] for parameter in operation.arrays
         )

@@ -90,7 +90,17 @@ class Operation:
     @property
     def is_packed(self) -> bool:
         """Whether the operation takes packed sequences, whose rows lie one behind the other."""
-        return "cu_q" in self.parameters
+        return "cu_k" in self.parameters
+
+    @property
+    def is_paged(self) -> bool:
+        """Whether the operation takes keys in pages, which a table assigns to sequences."""
+        return "block_table" in self.parameters
+
+    @property
+    def has_sequences(self) -> bool:
+        """Whether the operation takes sequences of unequal lengths: packed ones, or keys in pages."""
+        return self.is_packed or self.is_paged
 
     @property
     def takes_arrays(self) -> bool:
@@ -111,8 +121,8 @@ class Operation:
         return self._kind(parameter) in (Kind.INTEGERS, Kind.OFFSET, Kind.LENGTHS)
 
     def is_length(self, parameter: str) -> bool:
-        """Return whether a parameter has lengths of packed sequences. They belong to the arrays whose
-        rows they count.
+        """Return whether a parameter has lengths of sequences, or the pages of sequences. They belong
+        to the arrays whose rows they count.
         """
         return self._kind(parameter) is Kind.LENGTHS
 

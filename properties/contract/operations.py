@@ -93,6 +93,20 @@ _PACKED = (
 _PACKED_OUT = array("out", "total_q num_heads value_dim")
 _PACKED_LSE = array("lse", "num_heads total_q", Kind.LOG_SUM_EXP)
 
+_PAGED = (
+    array("q", "* n_q num_heads head_dim"),
+    array("k_pages", "num_pages page_size kv_heads head_dim"),
+    array("v_pages", "num_pages page_size kv_heads value_dim"),
+    array("block_table", "sequences max_pages", Kind.LENGTHS),
+    array("lengths", "sequences", Kind.LENGTHS),
+    *optional(
+        *(setting(name) for name in ("scale", "causal", "window", "softcap")),
+        _SINK,
+        array("cu_q", "boundaries", Kind.LENGTHS),
+    ),
+)
+_PAGED_OUT = array("out", "* n_q num_heads value_dim")
+
 _TOKENS = (
     array("x", "* seq_len model_dim"),
     array("wq", "model_dim heads_width"),
@@ -145,6 +159,7 @@ _PACKING = (
     *("dead_rows", "causal", "kv_heads", "window", "lse_base", "lse_sink", "scale_default"),
     *("packed_lse", "padding_rows", "max_seqlen"),
 )
+_PAGING = (*(name for name in _PACKING if name not in ("causal", "max_seqlen")), "page_layout")
 
 OPERATIONS: dict[str, Operation] = {
     operation.name: operation
@@ -184,6 +199,7 @@ OPERATIONS: dict[str, Operation] = {
             *_PACKING,
             "dead_gradients",
         ),
+        _operation("paged_attention", _PAGED, (_PAGED_OUT, _HEADED_LSE), *_PAGING),
         _operation("merge_attention", _PARTS, (_OUT, array("lse", "* n_q", Kind.LOG_SUM_EXP)), "dead_rows", "lse_base"),
         _operation("alibi_slopes", (size("num_heads"),), (array("slopes", "num_heads", Kind.ALIBI),), "alibi_slopes"),
         _operation(

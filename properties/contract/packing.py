@@ -1,5 +1,5 @@
-"""Finds the rows of packed sequences in the arguments of a call: the lengths of sequences, and the
-rows that no sequence uses.
+"""Finds the rows of sequences in the arguments of a call of packed or paged attention: the lengths of
+sequences, and the rows that no sequence uses.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 from oracles.packed import sequence_rows, unused_rows
 from properties.contract.operation import Operation
 
-__all__ = ["AXES", "has_padding", "lengths", "padding", "rows_of", "settled", "with_longest"]
+__all__ = ["AXES", "has_padding", "lengths", "names_pages", "padding", "rows_of", "settled", "with_longest"]
 
 AXES = {"q": "total_q", "k": "total_k"}
 """The axis of rows on each side, queries and keys."""
@@ -25,11 +25,18 @@ def rows_of(given: Mapping[str, Any], side: str) -> list[range]:
 
 def lengths(given: Mapping[str, Any]) -> list[tuple[int, int]]:
     """Return the numbers of queries and of keys that each sequence uses."""
+    if "block_table" in given:
+        batch, cu_q = len(given["lengths"]), given["cu_q"]
+        queries = [given["q"].shape[1]] * batch if cu_q is None else np.diff(cu_q).tolist()
+        return list(zip(queries, given["lengths"].tolist(), strict=True))
     return list(zip(*(map(len, rows_of(given, side)) for side in AXES), strict=True))
 
 
 def padding(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return, for each axis of rows, True for the rows that no sequence uses."""
+    if "block_table" in given:
+        is_batch = given["cu_q"] is None
+        return {} if is_batch else {"n_q": unused_rows(rows_of(given, "q"), len(given["q"]))}
     return {axis: unused_rows(rows_of(given, side), len(given[side])) for side, axis in AXES.items()}
 
 
@@ -42,6 +49,12 @@ def with_longest(operation: Operation, features: Collection[str], arguments: tup
     given = operation.named(arguments)
     longest = {f"max_seqlen_{side}": int(np.diff(given[f"cu_{side}"]).max(initial=0)) for side in AXES}
     return tuple(longest[name] if name in longest and name in features else value for name, value in given.items())
+
+
+def names_pages(given: Mapping[str, Any]) -> bool:
+    """Return whether all entries of the table of pages name pages, also those beyond the lengths."""
+    table = given["block_table"]
+    return bool(((table >= 0) & (table < len(given["k_pages"]))).all())
 
 
 def has_padding(given: Mapping[str, Any]) -> bool:
@@ -60,6 +73,7 @@ def settled(
         rows = next((axis for axis in axes.get(name, ()) if axis in unused), "")
         if rows:
             value = value.copy()
-            value[(slice(None),) * axes[name].index(rows) + (unused[rows],)] = 0.0
+            from_the_end = axes[name].index(rows) - len(axes[name])
+            np.moveaxis(value, from_the_end, 0)[unused[rows]] = 0.0
         found.append(value)
     return tuple(found)

@@ -24,7 +24,7 @@ class Kind(Enum):
     ALIBI = "ALiBi's slopes or biases, in the format of elementwise operations"
     MASK = "booleans, in the implementation's polarity"
     INTEGERS = "an array of integers, which stay integers in every arithmetic"
-    LENGTHS = "cumulative lengths of packed sequences, how many rows they use, or the longest length"
+    LENGTHS = "lengths of sequences, their sums, the longest length, or the numbers of pages of sequences"
     SIZE = "the length of an axis, or a position"
     SETTING = "a number, a word or a tuple that says what is computed"
     FACTOR = "a setting that is one number in the format of frequencies"

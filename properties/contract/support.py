@@ -13,7 +13,7 @@ import numpy as np
 from oracles.spelling import did_you_mean
 from properties.contract.mask_kinds import ENTRIES, EXTENTS, Extent
 from properties.contract.operations import Operation
-from properties.contract.packing import has_padding
+from properties.contract.packing import has_padding, names_pages
 from properties.contract.wording import shown, told
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
 
 SIZES = (
     *("batch", "n_q", "n_k", "n_k_minus_n_q", "seq_len", "start_pos", "sequences", "total_q", "total_k"),
+    *("page_size", "num_pages", "max_pages"),
     *("head_dim", "value_dim", "value_dim_minus_head_dim", "embed_dim"),
     *("num_heads", "kv_heads", "num_heads_minus_kv_heads", "num_heads_modulo_kv_heads"),
     *("model_dim", "model_dim_minus_heads_width"),
@@ -91,6 +92,8 @@ OF_SIZES = {
 OF_OPTIONS = {
     "left windows": "It takes windows that are open on the right, such as (2, None).",
     "causal only": "Every call has causal=True.",
+    "ragged queries": "Every call of paged attention has cu_q.",
+    "valid table entries": "Entries of a table of pages beyond a length name pages too.",
     "no padding rows": "Each row belongs to a packed sequence, and sequences use all their rows.",
 }
 """The words that restrict options."""
@@ -225,10 +228,14 @@ class Support:
         """
         window = given.get("window")
         is_open = not isinstance(window, tuple) or window[1] is None  # a cache's window is its left side
+        is_paged = "block_table" in given
+        is_causal = given.get("causal", True) is True or (is_paged and given["causal"] is None)
         return (
             (is_open or "left windows" not in self.options)
-            and (given.get("causal", True) is True or "causal only" not in self.options)
+            and (is_causal or "causal only" not in self.options)
             and not ("no padding rows" in self.options and "cu_q" in given and has_padding(given))
+            and not ("ragged queries" in self.options and is_paged and given["cu_q"] is None)
+            and not ("valid table entries" in self.options and is_paged and not names_pages(given))
         )
 
     def without(self, operation: Operation, kind: str, flows: bool = False) -> str:

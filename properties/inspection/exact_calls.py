@@ -24,6 +24,7 @@ import numpy as np
 
 import oracles
 from oracles.formats import BINARY64, Arithmetic
+from oracles.packed import sequence_rows
 from oracles.possible_attention import possible_log_sum_exps, possible_weights
 from oracles.possible_results import Possible, nearest, stored
 from properties.inspection.array import Array
@@ -77,7 +78,7 @@ def _outputs(probe: Probe, shape: Shape) -> Calls:
         if "lse" in probe.operation.outputs:
             sets = [possible_log_sum_exps(x.problem, a, unit) for x in found]
             possible["lse"] = _joined(probe, shape, "lse", sets)
-        yield ExactCall(shape, arrays, possible, () if _is_tiled(probe, shape) else tuple(found))
+        yield ExactCall(shape, arrays, possible, () if _is_tiled(probe, shape) or _is_packed(shape) else tuple(found))
 
 
 def _calls_of(sizes: Sizes, entries: int) -> int:
@@ -155,29 +156,25 @@ def _rotations(probe: Probe, shape: Shape) -> Calls:
     rows = x.reshape(-1, x.shape[-1])
     places = firsts + (np.arange(len(rows))[:, None] % 2) * (1 if is_adjacent else half)
     np.put_along_axis(rows, places, generator.choice([-1.0, 1.0], places.shape), 1)
-    yield from _of_oracle(probe, shape, {coded: x}, "attention_factor" not in shape.arguments)
+    yield from _of_oracle(probe, shape, {coded: x})
 
 
 def _numbers(probe: Probe, shape: Shape) -> Calls:
-    """One call with random numbers, of an operation that rounds its results once."""
+    """One call of an operation that rounds its results once, with random numbers if it takes arrays."""
     operation, a, generator = probe.operation, probe.caller.arithmetic, np.random.default_rng(0)
     drawn = {name: shape.zeros(operation, name) for name in CHOSEN if name in operation.parameters}
     for name, array in drawn.items():
         array[...] = nearest(generator.standard_normal(array.shape), operation.stored(name, a))
-    yield from _of_oracle(probe, shape, drawn, False)
+    yield from _of_oracle(probe, shape, drawn)
 
 
-def _tables(probe: Probe, shape: Shape) -> Calls:
-    """One call without arrays: a table."""
-    yield from _of_oracle(probe, shape, {}, True)
-
-
-def _of_oracle(probe: Probe, shape: Shape, arrays: dict[str, Array], once: bool) -> Calls:
-    """A call whose results are rounded once, as they are stored. With `once`, a table of the same
-    format is rounded to the same numbers.
+def _of_oracle(probe: Probe, shape: Shape, arrays: dict[str, Array]) -> Calls:
+    """A call whose results are rounded once, as they are stored. A table of the same format is rounded
+    to the same numbers, unless a factor multiplies it later.
     """
     a, operation = probe.caller.arithmetic, probe.operation
-    angle = replace(a.angle, table=BINARY64) if once and a.angle.table == a.output else a.angle
+    once = a.angle.table == a.output and "attention_factor" not in shape.arguments
+    angle = replace(a.angle, table=BINARY64) if once else a.angle
     arguments = shape.call(operation, **arrays)
     before = operation.expected(arguments, replace(a, output=BINARY64, angle=angle), probe.caller.conventions)
     targets = {name: operation.stored(name, a, result=True) for name in operation.returned(arguments)}
@@ -187,14 +184,34 @@ def _of_oracle(probe: Probe, shape: Shape, arrays: dict[str, Array], once: bool)
 
 def _sizes(probe: Probe, shape: Shape) -> Sizes:
     """The sizes of one key head, with the keys that causality shows to each row."""
-    sizes, conventions = shape.sizes, probe.caller.conventions
-    heads, n_q, n_k = _heads_of_key(shape), sizes["n_q"], sizes["n_k"]
-    is_played = probe.operation.is_played
-    visible = None
-    if is_played or probe.operation.name == "causal_attention" or shape.arguments.get("causal"):
-        aligned = replace(conventions, causal="bottom_right") if is_played else conventions
-        visible = np.tile(oracles.causal_mask(n_q, n_k, conventions=aligned), (heads, 1))
-    return Sizes(heads * n_q, n_k, sizes["head_dim"], sizes["value_dim"], probe.scale(shape), visible)
+    sizes, conventions, given = shape.sizes, probe.caller.conventions, shape.arguments
+    heads, is_played = _heads_of_key(shape), probe.operation.is_played
+    n_q, n_k = (sizes["total_" + side if _is_packed(shape) else "n_" + side] for side in "qk")
+    is_causal = is_played or probe.operation.name == "causal_attention" or given.get("causal")
+    aligned = replace(conventions, causal="bottom_right") if is_played else conventions
+    visible = np.zeros((n_q, n_k), dtype=bool)
+    for queries, keys in _sequences(shape, n_q, n_k):
+        block = oracles.causal_mask(len(queries), len(keys), conventions=aligned) if is_causal else True
+        visible[queries.start : queries.stop, keys.start : keys.stop] = block
+    seen = None if visible.all() else np.tile(visible, (heads, 1))
+    return Sizes(heads * n_q, n_k, sizes["head_dim"], sizes["value_dim"], probe.scale(shape), seen)
+
+
+def _is_packed(shape: Shape) -> bool:
+    """Whether the rows of all sequences follow each other."""
+    return "cu_q" in shape.arguments
+
+
+def _sequences(shape: Shape, n_q: int, n_k: int) -> list[tuple[range, range]]:
+    """The rows of the queries and of the keys of each sequence."""
+    if not _is_packed(shape):
+        return [(range(n_q), range(n_k))]
+    given = shape.arguments
+    queries, keys = (
+        sequence_rows(given[f"cu_{side}"], given.get(f"seqused_{side}"), total, side)
+        for side, total in (("q", n_q), ("k", n_k))
+    )
+    return list(zip(queries, keys, strict=True))
 
 
 def _heads_of_key(shape: Shape) -> int:
@@ -209,8 +226,10 @@ def _entries(shape: Shape) -> int:
 
 def _stacked(probe: Probe, shape: Shape, name: str, arrays: list[Array]) -> Array:
     """The array of a call, from the arrays of each batch entry and key head."""
-    wanted = shape.zeros(probe.operation, name).shape
-    if not _is_tiled(probe, shape) or "num_heads" not in probe.operation.axes[name]:
+    wanted, axes = shape.zeros(probe.operation, name).shape, probe.operation.axes[name]
+    if axes[0].startswith("total"):  # rows come before heads
+        return np.reshape(arrays, (wanted[1], wanted[0], wanted[2])).swapaxes(0, 1)
+    if not _is_tiled(probe, shape) or "num_heads" not in axes:
         return np.reshape(arrays, wanted)
     apart = np.reshape(arrays, (prod(shape.batch), -1, _heads_of_key(shape), *wanted[len(shape.batch) + 1 :]))
     return apart.swapaxes(1, 2).reshape(wanted)
@@ -231,16 +250,18 @@ PROBES: dict[str, Callable[[Probe, Shape], Calls]] = {
     "causal_attention": _outputs,
     "grouped_query_attention": _outputs,
     "attention": _outputs,
+    "packed_attention": _outputs,
     "decode": _of_cache,
     "scaled_dot_product_attention_vjp": _gradients,
     "attention_vjp": _gradients,
+    "packed_attention_vjp": _gradients,
     "hard_masked_softmax": _softmax,
     "rope": _rotations,
     "rope_vjp": _rotations,
     "apply_rotary": _numbers,
     "apply_rotary_vjp": _numbers,
     "merge_attention": _numbers,
-    "rope_tables": _tables,
-    "sinusoidal_positional_encoding": _tables,
+    "rope_tables": _numbers,
+    "sinusoidal_positional_encoding": _numbers,
 }
 """The operations that have exact probes, each with the function that makes its calls."""

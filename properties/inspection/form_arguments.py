@@ -19,6 +19,7 @@ EVERYDAY = {
     **dict.fromkeys(("n_q", "n_k", "seq_len", "max_len", "total_q", "total_k"), 128),
     **dict.fromkeys(("head_dim", "value_dim", "embed_dim", "model_dim", "heads_width"), 64),
     **{"num_heads": 4, "kv_heads": 4, "rows": 512, "batch": 2, "start_pos": 3},
+    **{"sequences": 2, "num_pages": 16, "page_size": 16, "max_pages": 8},
 }
 """The sizes of the first call. Most kernels take them: multiples of 64, and the number of heads
 differs from the number of rows.
@@ -90,8 +91,12 @@ def _integers(trial: Trial, operation: Operation, name: str) -> Array:
 
 def _lengths(trial: Trial, operation: Operation, name: str) -> Any:
     """Return the boundaries of two packed sequences that share all rows, or half of their lengths as
-    how many rows they use.
+    how many rows they use. Of keys in pages return a table in falling order, or lengths: one row is full.
     """
+    if operation.is_paged:
+        table = np.arange(trial.size("num_pages"), dtype=np.int32)[::-1].reshape(trial.size("sequences"), -1)
+        lengths = table.shape[1] * trial.size("page_size") - 3 * np.arange(len(table), dtype=np.int32)
+        return table.copy() if name == "block_table" else lengths
     total = trial.size(f"total_{name[-1]}")
     boundaries = np.array([0, total // 3, total], np.int32)
     return (np.diff(boundaries) + 1) // 2 if name.startswith("seqused") else boundaries
@@ -117,7 +122,7 @@ _SETTINGS: Mapping[str, Any] = {
 
 
 def _setting(trial: Trial, operation: Operation, name: str) -> Any:
-    return _SETTINGS[name]
+    return not operation.is_paged if name == "causal" else _SETTINGS[name]
 
 
 OPTIONS: Mapping[str, Callable[[Trial, Operation, str], Any]] = {

@@ -264,7 +264,7 @@ def _changes(trials: Trials, name: str, form: Form, **given: Any) -> bool:
         return bool(trials.changed(name, form, trials.trial.with_arguments(**given)))
     causal = trials.trial.with_arguments(causal=True)
     with suppress(RefusedError):
-        return bool(trials.changed(name, form, causal.with_arguments(**given), trials.known(trials.form, causal)))
+        return bool(trials.changed(name, form, causal.with_arguments(**given), trials.results(trials.form, causal)))
     return False
 
 

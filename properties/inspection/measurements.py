@@ -30,6 +30,7 @@ from properties.inspection.micrometer import (
     sums_of_equal_scores,
 )
 from properties.inspection.packed_reads import packed_reads, sentences_of_packed_reads
+from properties.inspection.paged_reads import paged_reads
 from properties.inspection.probe import Probe, SpentError
 from properties.inspection.read_sentences import sentences_of_reads
 from properties.inspection.reads import reads
@@ -99,6 +100,10 @@ def _packed(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return sentences_of_packed_reads(packed_reads(probe, shape))
 
 
+def _paged(probe: Probe, shape: Shape) -> tuple[str, ...]:
+    return sentences_of_packed_reads(paged_reads(probe, shape))
+
+
 def _rotation(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return sentences_of_rotation(probe.kept(shape, rotation(probe, shape)))
 
@@ -153,6 +158,7 @@ AROUND: Mapping[str, _Measurements] = {
     "hard_masked_softmax": _OF_SOFTMAX,
     **dict.fromkeys(("decode", "batched_decode"), ((_caches, {}),)),
     "packed_attention": ((_packed, {}),),
+    "paged_attention": ((_paged, {}),),
 }
 """The measurements of each operation, in order."""
 

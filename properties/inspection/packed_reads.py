@@ -13,6 +13,7 @@ import numpy as np
 
 from properties.contract import packing
 from properties.contract.features import PACKED
+from properties.inspection.array import Array
 from properties.inspection.places import spanned
 from properties.inspection.probe import Probe, Reading
 from properties.inspection.reads import LEAST_SHARE
@@ -49,6 +50,37 @@ class PackedReads:
     reading: Reading
     heads: tuple[int, int]
 
+    @property
+    def beginning(self) -> str:
+        """The lengths in words, or ""."""
+        parts = (
+            f"{name} {', '.join(map(str, each))}"
+            for name, each in zip(("n_q", "n_k"), np.transpose(self.lengths or [(0, 0)]), strict=True)
+        )
+        return f"with {' and '.join(parts)}: " if self.lengths else ""
+
+    def owner(self, row: int, side: str = "q") -> tuple[int, int]:
+        """The sequence that uses a row, and the place of the row there; −1 and the row for none."""
+        owners = ((sequence, row - rows.start) for sequence, rows in enumerate(self.rows[side]) if row in rows)
+        return next(owners, (-1, row))
+
+    def in_words(self, keys: Sequence[int], own: int, of_own: str = "") -> str:
+        """Rows of keys in words, by the sequence that uses them. `of_own` says what keys of the query's
+        own sequence are.
+        """
+        places: dict[int, list[int]] = {}
+        for row in keys:
+            sequence, place = self.owner(row, "k")
+            places.setdefault(sequence, []).append(place)
+        return " and ".join(
+            f"{of_own}{spanned(each, 'key')}"
+            if sequence == own
+            else f"{spanned(each, 'row')} of k, which no sequence uses"
+            if sequence < 0
+            else f"{spanned(each, 'key')} of sequence {sequence}"
+            for sequence, each in places.items()
+        )
+
 
 def packed_reads(probe: Probe, shape: Shape) -> tuple[PackedReads, ...]:
     """Measure what the queries read in the packing of a shape, if it is small, and in other packings,
@@ -71,12 +103,12 @@ def _shapes(probe: Probe, shape: Shape) -> Iterator[tuple[Sequence[tuple[int, in
     """The shapes of the packings that are measured, and their lengths."""
     if shape.sizes["total_k"] * shape.sizes["kv_heads"] <= _MOST_KEYS:
         yield None, _wide(probe, shape)
-    remaining = {name: value for name, value in shape.arguments.items() if name not in PACKED and name[:3] != "cu_"}
+    kept = {name: value for name, value in shape.arguments.items() if name not in PACKED and name[:3] != "cu_"}
     for lengths in _LENGTHS:
         boundaries = np.concatenate([[(0, 0)], np.cumsum(lengths, 0)]).astype(np.int32).T
         options = dict(zip(("cu_q", "cu_k"), boundaries, strict=True))
         total = dict(zip(packing.AXES.values(), boundaries[:, -1].tolist(), strict=True))
-        other = replace(shape, sizes={**shape.sizes, **total}, arguments={**remaining, **options})
+        other = replace(shape, sizes={**shape.sizes, **total}, arguments={**kept, **options})
         call = packing.with_longest(probe.operation, probe.caller.implementation.features, other.call(probe.operation))
         longest = {name: value for name, value in probe.operation.named(call).items() if name[:3] == "max" and value}
         other = _wide(probe, replace(other, arguments={**other.arguments, **longest}))
@@ -102,31 +134,21 @@ def sentences_of_packed_reads(found: Sequence[PackedReads]) -> tuple[str, ...]:
 
 def _sentences(packed: PackedReads) -> list[str]:
     """The sentences about a packing: one for the queries of a sequence with the same mistake."""
-    same_mistakes: dict[tuple[int, Any], list[tuple[int, int]]] = {}
+    alike: dict[tuple[int, Any], list[tuple[int, int]]] = {}
     for index in np.flatnonzero(packed.reading.wrong.any(1)).tolist():
         row, head = divmod(index, packed.heads[0])
-        sequence, query = _owner(packed, "q", row)
-        if mistakes := _difference(packed, index, sequence):
-            same_mistakes.setdefault((sequence, mistakes), []).append((query, head))
+        sequence, query = packed.owner(row)
+        if told := _difference(packed, index, sequence):
+            alike.setdefault((sequence, told), []).append((query, head))
     sentences = []
-    for (sequence, mistakes), places in same_mistakes.items():
-        queries, heads = (sorted(set(values)) for values in zip(*places, strict=True))
+    for (sequence, told), places in alike.items():
+        queries, heads = (sorted(set(each)) for each in zip(*places, strict=True))
         words = f"{spanned(queries, 'query')} of sequence {sequence}"
         words += f" in {spanned(heads, 'head', packed.heads[0])}" if len(heads) < packed.heads[0] else ""
-        sentences.append(f"{words} {' and '.join(f'{verbs[len(queries) > 1]} {rest}' for verbs, rest in mistakes)}.")
-    if sentences and packed.lengths:
-        parts = (
-            f"{name} {', '.join(map(str, values))}"
-            for name, values in zip(("n_q", "n_k"), np.transpose(packed.lengths), strict=True)
-        )
-        sentences[0] = f"with {' and '.join(parts)}: {sentences[0]}"
-    return [f"{sentence[0].upper()}{sentence[1:]}" for sentence in sentences]
-
-
-def _owner(packed: PackedReads, side: str, row: int) -> tuple[int, int]:
-    """The sequence that uses a row, and the place of the row there; −1 and the row for none."""
-    owners = ((sequence, row - rows.start) for sequence, rows in enumerate(packed.rows[side]) if row in rows)
-    return next(owners, (-1, row))
+        sentences.append(f"{words} {' and '.join(f'{verbs[len(queries) > 1]} {rest}' for verbs, rest in told)}.")
+    if sentences:
+        sentences[0] = packed.beginning + sentences[0]
+    return [f"{each[0].upper()}{each[1:]}" for each in sentences]
 
 
 def _difference(packed: PackedReads, index: int, own: int) -> tuple[tuple[tuple[str, str], str], ...]:
@@ -138,38 +160,23 @@ def _difference(packed: PackedReads, index: int, own: int) -> tuple[tuple[tuple[
         return ((_ARE, "NaN or infinite"),)
     if np.allclose(measured, expected, rtol=0, atol=_NEAR * expected.max(initial=0.0)):
         return ()
-    read_numbers, due_numbers = (
-        np.flatnonzero(np.abs(values) > LEAST_SHARE * np.abs(values).max()) for values in (measured, expected)
-    )
-    if not read_numbers.size:
+    read, due = (np.flatnonzero(np.abs(each) > LEAST_SHARE * np.abs(each).max()) for each in (measured, expected))
+    if not read.size:
         return ((_READS, "no key"),)
-    (read_rows, read_heads), (due_rows, due_heads) = (
-        np.divmod(values, packed.heads[1]) for values in (read_numbers, due_numbers)
-    )
+    (read_rows, read_heads), (due_rows, due_heads) = (np.divmod(each, packed.heads[1]) for each in (read, due))
     if np.array_equal(read_rows, due_rows):
         if np.array_equal(read_heads, due_heads):
-            total = f"{measured.sum():.4g}, should be {expected.sum():.4g}"
-            return ((_READS, f"the right keys, with weights that add up to {total}"),)
-        heads = (spanned(sorted(set(values.tolist())), "key head") for values in (read_heads, due_heads))
+            return ((_READS, f"the right keys, with {_weights(measured[read], expected[read])}"),)
+        heads = (spanned(sorted(set(each.tolist())), "key head") for each in (read_heads, due_heads))
         return ((_READS, ", should read ".join(heads)),)
     surplus, missing = np.setdiff1d(read_rows, due_rows).tolist(), np.setdiff1d(due_rows, read_rows).tolist()
-    found = [(_READS, _keys(packed, surplus, own, "masked "))] if surplus else []
-    return tuple(found + ([(_MISSES, _keys(packed, missing, own))] if missing else []))
+    found = [(_READS, packed.in_words(surplus, own, "masked "))] if surplus else []
+    return tuple(found + ([(_MISSES, packed.in_words(missing, own))] if missing else []))
 
 
-def _keys(packed: PackedReads, rows: Sequence[int], own: int, of_own: str = "") -> str:
-    """Rows of keys in words, by the sequence that uses them. `of_own` says what keys of the query's
-    own sequence are.
-    """
-    places: dict[int, list[int]] = {}
-    for row in rows:
-        sequence, place = _owner(packed, "k", row)
-        places.setdefault(sequence, []).append(place)
-    return " and ".join(
-        f"{of_own}{spanned(values, 'key')}"
-        if sequence == own
-        else f"{spanned(values, 'row')} of k, which no sequence uses"
-        if sequence < 0
-        else f"{spanned(values, 'key')} of sequence {sequence}"
-        for sequence, values in places.items()
-    )
+def _weights(measured: Array, expected: Array) -> str:
+    """Wrong weights in words: by their sums, or if these are equal by the smallest and the largest."""
+    if abs(measured.sum() - expected.sum()) > _NEAR:
+        return f"weights that add up to {measured.sum():.4g}, should be {expected.sum():.4g}"
+    ends = (f"from {each.min():.4g} to {each.max():.4g}" for each in (measured, expected))
+    return f"weights {', should be '.join(ends)}"

@@ -190,17 +190,17 @@ class Probe:
 
         One call measures as many blocks as v has columns.
         """
+        name = "v_pages" if self.operation.is_paged else "v"
         width, values = shape.sizes["value_dim"], []
         for start in range(0, len(blocks), width):
-            v = shape.zeros(self.operation, "v")
+            v = shape.zeros(self.operation, name)
             for column, rows in enumerate(blocks[start : start + width]):
                 v.reshape(-1, width)[rows, column] = 1.0
             values.append(v)
-        results = self.together(shape, [{**arrays, "v": v} for arrays in calls for v in values])
+        results = self.together(shape, [{**arrays, name: v} for arrays in calls for v in values])
         outs = [one["out"].changed(lambda array: array.reshape(-1, width)) for one in results]
+        firsts = range(0, len(outs), len(values))
+        wholes = [joined(outs[first : first + len(values)], lambda parts: np.concatenate(parts, 1)) for first in firsts]
         # The columns of the last call that have no block are left out.
-        join: Callable[[Sequence[Array]], Array] = lambda parts: np.concatenate(parts, 1)[:, : len(blocks)]  # noqa: E731
-        return [
-            {**results[start], "out": joined(outs[start : start + len(values)], join)}
-            for start in range(0, len(outs), len(values))
-        ]
+        kept = [whole.changed(lambda array: array[:, : len(blocks)]) for whole in wholes]
+        return [{**results[first], "out": weights} for first, weights in zip(firsts, kept, strict=True)]

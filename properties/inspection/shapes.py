@@ -15,6 +15,7 @@ __all__ = ["CHOSEN", "Shape", "shape_of"]
 
 CHOSEN = (
     *("q", "k", "v", "x", "scores", "wq", "wk", "wv", "wo", "grad_out", "grad_weights"),
+    *("k_pages", "v_pages"),
     *("dq", "dk", "dv", "dx", "dwq", "dwk", "dwv", "dwo", "out_a", "lse_a", "out_b", "lse_b"),
 )
 """The arrays that the instruments choose."""

@@ -19,6 +19,7 @@ _NAMES = {
     "attention with options is within its error limit": "attention attention_vjp attention_jvp",
     "attention over packed sequences is within its error limit": "packed_attention packed_attention_vjp",
     "latent attention is within its error limit": "latent_attention",
+    "attention over pages is within its error limit": "paged_attention",
     "decoding is within its error limit": "decode batched_decode",
     "merged attention is within its error limit": "merge_attention",
     "ALiBi is within its error limit": "alibi_slopes alibi_bias",

@@ -15,8 +15,11 @@ from properties.strategies.domains import usual
 
 law = Laws(usual)
 _BATCHED = tuple(
-    name for name, operation in OPERATIONS.items() if any(BATCH in operation.axes.get(p, ()) for p in operation.arrays)
+    name
+    for name, operation in OPERATIONS.items()
+    if any(BATCH in operation.axes.get(p, ()) for p in operation.arrays) and not operation.is_paged
 )
+"""Operations with leading axes. Sequences with pages have an axis of their own, and laws of their own."""
 Index = tuple[slice | int, ...]
 
 

@@ -24,6 +24,7 @@ from properties.inspection.head_numbers import sentences_of_head_numbers
 from properties.inspection.merging import merging, sentences_of_merging
 from properties.inspection.one_hot import CALLS, one_hot
 from properties.inspection.packed_reads import packed_reads, sentences_of_packed_reads
+from properties.inspection.paged_reads import paged_reads
 from properties.inspection.probe import Probe, Reading
 from properties.inspection.read_sentences import sentences_of_reads
 from properties.inspection.reads import reads
@@ -241,6 +242,16 @@ def each_query_of_a_sequence_reads_what_it_should(subject: Subject, *arguments: 
     """
     probe, shape = _measuring(subject, arguments)
     found = packed_reads(probe, shape)
+    _require_right(subject, probe, [each.reading for each in found], sentences_of_packed_reads(found), "weights")
+
+
+@law("paged_attention", measures=True, exempts=why_few_shapes)
+def each_query_reads_the_pages_of_its_sequence(subject: Subject, *arguments: Any) -> None:
+    """At tables with shared pages, lengths at borders of pages and unused entries: each query reads the
+    slots of its own sequence that are visible to it, with equal weights if all queries are 0.
+    """
+    probe, shape = _measuring(subject, arguments)
+    found = paged_reads(probe, shape)
     _require_right(subject, probe, [each.reading for each in found], sentences_of_packed_reads(found), "weights")
 
 

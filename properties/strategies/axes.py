@@ -22,8 +22,8 @@ _ROWS = ("n_q", "n_k")
 _LATENT = ("head_dim", "value_dim")
 """Sizes of latent attention that depend on each other: the values are channels of the keys."""
 
-_PACKED = ("total_q", "total_k", "sequences")
-"""Sizes that the lengths of packed sequences determine."""
+_OF_SEQUENCES = ("total_q", "total_k", "sequences", "n_q", "num_pages", "page_size", "max_pages")
+"""Sizes that the lengths of sequences determine, packed ones or with keys in pages."""
 
 
 def movable(operation: Operation, case: Case, fixed: Sequence[str] = ()) -> dict[str, int]:
@@ -31,8 +31,9 @@ def movable(operation: Operation, case: Case, fixed: Sequence[str] = ()) -> dict
     named in `fixed` are left out.
     """
     sizes = operation.sizes(tuple(case[parameter] for parameter in operation.parameters))
-    excluded = (*_FIXED, *fixed, *(_ROWS if operation.is_played else ()), *(_PACKED if operation.is_packed else ()))
-    excluded += _LATENT if "latent" in operation.parameters else ()
+    determined = _OF_SEQUENCES if operation.has_sequences else _ROWS if operation.is_played else ()
+    determined = (*determined, *(_LATENT if "latent" in operation.parameters else ()))
+    excluded = (*_FIXED, *fixed, *determined)
     return {
         axis: sizes[axis]
         for parameter in operation.parameters

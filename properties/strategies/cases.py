@@ -8,7 +8,14 @@ import numpy as np
 from oracles.ball import Array
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, Operation
-from properties.strategies import drawn_features, drawn_frequencies, drawn_packings, drawn_programs, drawn_rotations
+from properties.strategies import (
+    drawn_features,
+    drawn_frequencies,
+    drawn_packings,
+    drawn_pages,
+    drawn_programs,
+    drawn_rotations,
+)
 from properties.strategies.choices import Choices, rounded
 from properties.strategies.domain import Domain
 from properties.strategies.drawn_integers import INTEGERS
@@ -79,6 +86,10 @@ class Cases:
         if operation.is_packed:
             sizes = dict(sizes)
             chosen = drawn_packings.chosen(implementation, sizes, self.domain.sizes, options, choose)
+        if operation.is_paged:
+            sizes = dict(sizes)
+            chosen = drawn_pages.chosen(implementation, sizes, self.domain, options, choose)
+            lead = () if "cu_q" in options else (sizes["sequences"],)
         absent = {
             parameter
             for parameter in operation.parameters
@@ -98,6 +109,8 @@ class Cases:
             drawn_programs.fill(operation, implementation, arguments, self.domain.features, choose)
         if operation.is_packed:
             drawn_packings.poison(operation, implementation, arguments, choose)
+        if operation.is_paged:
+            drawn_pages.poison(implementation, arguments, choose)
         if self.domain.adjust is not None:
             self.domain.adjust(operation, implementation, arguments, choose)
         return implementation.support.written(operation, tuple(arguments.values()))

@@ -10,6 +10,7 @@ from properties.strategies import (
     model_points,
     operating_points,
     packed_points,
+    paged_points,
     point_numbers,
     special_values,
 )
@@ -27,13 +28,14 @@ _GROUPED = ("grouped_query_attention",)
 _CAUSAL = ("causal_attention",)
 _FEATURED = ("attention", "attention_vjp", "attention_jvp")
 _PACKED = ("packed_attention", "packed_attention_vjp")
+_PAGED = ("paged_attention",)
 _ROTARY = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rope_angles", "rope_tables", "inv_freq")
 
 QUIRKS = (
     *("dead rows", "odd widths", "no rows", "no columns", "width zero"),
     *("no queries", "without keys", "more queries than keys", "below finite fills"),
     *("operating points", "operating widths", "operating options", "operating terms", "operating heads"),
-    *("special masks", "shared memory", "many rows"),
+    *("special masks", "shared memory", "many rows", "many pages"),
 )
 """The domains (input families) in which a convention decides the result, in which budgets (error
 limits) accept any value, or whose arrays are zeros. Separate laws test them. The law of agreement
@@ -94,6 +96,34 @@ _domain(
     "More than 65536 rows of queries and of keys.",
     *_PACKED,
     points=packed_points.MANY_ROWS,
+    adjust=point_numbers.ordinary,
+)
+_FEW_QUERIES: dict[str, tuple[int, ...]] = _NARROW | {"n_q": (1, 2, 3, 1, 8)}
+_domain(
+    "everyday", "Lengths at borders of pages, shared pages, and any numbers in unused slots and entries.", *_PAGED,
+    sizes=_FEW_QUERIES,
+)  # fmt: skip
+for _name, _statement, _needed, _family in (
+    ("one token each", "Sequences with one query each.", (), {"n_q": (1,)}),
+    ("ragged queries", "Sequences with unequal numbers of queries.", ("cu_q",), {"n_q": (1, 0, 2, 8)}),
+    ("queries before the keys", "More queries than keys.", (), {"n_q": (3, 8, 17), "n_k": (1, 2, 0, 5)}),
+    ("small pages", "Pages of one to three slots.", (), {"page_size": (1, 2, 3)}),
+    (
+        "large pages",
+        "Lengths far apart, in pages of 16 to 128 slots.",
+        (),
+        {"page_size": (16, 24, 128), "n_k": (1, 300)},
+    ),
+    ("windows", "Windows, with all other features.", ("window",), {"page_size": (1, 2, 3)}),
+    ("sinks", "Sinks, with all other features.", ("sink",), {}),
+):
+    _domain(_name, _statement, *_PAGED, features=_needed, sizes=_FEW_QUERIES | _family, share=0.25)
+_domain("operating points", "Tables of fixed lengths, with zeros.", *_PAGED, points=paged_points.READS)
+_domain(
+    "many pages",
+    "More than 256 and more than 65536 pages.",
+    *_PAGED,
+    points=paged_points.MANY_PAGES,
     adjust=point_numbers.ordinary,
 )
 _domain(
@@ -436,6 +466,7 @@ _domain(
     points=operating_points.PROBES,
 )  # fmt: skip
 _domain("exact probes", _PROBES, "decode", points=operating_points.CACHES)
+_domain("exact probes", _PROBES, *_PACKED, points=packed_points.PROBES)
 _domain("exact probes", _PROBES, "merge_attention", points=operating_points.MERGES)
 _domain("exact probes", _PROBES, *_ROTARY[:4], points=operating_points.ROTATIONS)
 _domain("exact probes", _PROBES, "rope_tables", "sinusoidal_positional_encoding", points=operating_points.TABLES)

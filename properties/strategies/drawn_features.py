@@ -31,6 +31,9 @@ def chosen(
     declared = [
         parameter for parameter in FEATURES if parameter in operation.options and parameter in implementation.features
     ]
+    words = implementation.support.options
+    if operation.is_paged and "causal only" in words:  # causality is the default, and the feature turns it off
+        declared = [name for name in declared if name != "causal"]
     how_many = choose.among(["none", "all", "one", *["some"] * 5])
     single = choose.among(declared) if declared else ""
     features = {
@@ -41,8 +44,8 @@ def chosen(
         or (how_many == "one" and parameter == single)
         or (how_many == "some" and choose.happens())
     }
-    always = {"causal"} & set(declared) if "causal only" in implementation.support.options else set()
-    always |= {"max_seqlen_q", "max_seqlen_k"} & set(declared)
+    always = {"causal"} & set(declared) if "causal only" in words else set()
+    always |= {"max_seqlen_q", "max_seqlen_k", *(["cu_q"] if "ragged queries" in words else [])} & set(declared)
     features |= always
     if implementation.resolved_conventions.causal_with_mask == "refuse" and {"causal", "mask"} <= features:
         features.remove("mask" if always else "causal")
@@ -67,14 +70,14 @@ def scales(implementation: Implementation) -> list[float]:
 def setting(
     parameter: str, implementation: Implementation, sizes: Mapping[str, int], lead: tuple[int, ...], choose: Choices
 ) -> float | bool | int | tuple[int | None, int | None] | Array:
-    """Draw and return a scale, a softcap, an offset, a window, or True for causal."""
+    """Draw and return a scale, a softcap, an offset, a window, or whether attention is causal."""
     n_q, n_k = (sizes.get(name, sizes.get(f"total_{name[-1]}", 0)) for name in ("n_q", "n_k"))
     if parameter == "scale":
         return choose.among(scales(implementation))
     if parameter == "softcap":
         return choose.among(SOFTCAPS)
     if parameter == "causal":
-        return True
+        return "page_size" not in sizes  # with pages, causality is the default
     if parameter == "offset":
         if lead and "offsets" in implementation.features and choose.happens():
             return np.asarray(choose.integers(-1, max(n_k - 1, 0), lead), np.int64)

@@ -50,7 +50,7 @@ def calls_in_memory(
         for layout in conversion.layouts(implementation, case[name]):
             yield f"{layout} {name}", arguments, f"{layout} {name}"
     if declared is None or "expanded" in declared:
-        for name in names:
+        for name in (each for each in names if not operation.is_length(each)):
             for axis in range(case[name].ndim - 1):
                 repeated = case | {name: np.repeat(case[name].take([0], axis), case[name].shape[axis], axis)}
                 yield f"{name} expanded along axis {axis}", tuple(repeated.values()), f"expanded {name}"

@@ -130,7 +130,10 @@ def _is_refused(operation: Operation, implementation: Implementation, arguments:
 _LENGTHS = {"n_q", "n_k", "seq_len"}
 _WIDTHS = {"head_dim", "embed_dim"}
 
-_ANY = {"batch": 1, "num_heads": 2, "kv_heads": 1, "n_q": 2, "n_k": 2, "seq_len": 2, "head_dim": 16, "value_dim": 16}
+_ANY = {
+    **{"batch": 1, "num_heads": 2, "kv_heads": 1, "n_q": 2, "n_k": 2, "seq_len": 2, "head_dim": 16, "value_dim": 16},
+    **{"num_pages": 2, "page_size": 1},
+}
 """Sizes that show which options a point has."""
 
 

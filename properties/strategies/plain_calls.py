@@ -11,6 +11,7 @@ from oracles.ball import Array
 from properties.contract.implementation import Implementation
 from properties.contract.operation import Operation
 from properties.contract.packing import with_longest
+from properties.contract.paging import page_count
 from properties.contract.parameters import BATCH, Kind, Parameter
 
 __all__ = ["OUTER", "Fill", "Options", "Sizes", "call_in_words", "equal_scores", "exact_call", "numbers", "plain_call"]
@@ -130,12 +131,13 @@ def call_in_words(operation: Operation, arguments: tuple[Any, ...]) -> str:
     return f"{operation.name}{' with ' if options else ''}{' and '.join(options)}{sizes}"
 
 
-_PLAIN = {"n_q": 3, "n_k": 5, "seq_len": 3, "num_heads": 1, "kv_heads": 1, "rows": 5, "max_len": 5}
+_PLAIN = {"n_q": 3, "n_k": 5, "seq_len": 3, "num_heads": 1, "kv_heads": 1, "rows": 5, "max_len": 5, "page_size": 2}
 _PACKED = {"total_q": "n_q", "total_k": "n_k"}
 """The rows of all packed sequences of a plain call: the sequences share them, and have unequal lengths."""
 _NARROW = {"head_dim": 8, "value_dim": 8, "model_dim": 8, "embed_dim": 8}
 _LONGER: tuple[Sizes, ...] = tuple(
-    {"n_q": n_q, "n_k": n_k, "seq_len": n_q} for n_q, n_k in ((4, 4), (16, 32), (64, 128), (128, 256), (128, 128))
+    {"n_q": n_q, "n_k": n_k, "seq_len": n_q, "page_size": size}
+    for n_q, n_k, size in ((4, 4, 4), (16, 32, 16), (64, 128, 64), (128, 256, 128), (128, 128, 256))
 )
 _WIDER: tuple[Sizes, ...] = tuple({"head_dim": width, "value_dim": width} for width in (64, 128, 16, 8))
 _HEADS: tuple[Sizes, ...] = tuple(
@@ -175,10 +177,27 @@ def _call(
     operation: Operation, sizes: Sizes, lead: tuple[int, ...], options: Mapping[str, Any], fill: Fill
 ) -> tuple[Any, ...]:
     """The arguments of a call with plain numbers, or with the numbers of `fill`, except for the options."""
+    if operation.is_paged:
+        sizes, options = _with_pages(sizes, lead, options)
     return tuple(
         options[parameter.name] if parameter.name in options else _plain(parameter, sizes, lead, seed, fill)
         for seed, parameter in enumerate(operation.takes)
     )
+
+
+def _with_pages(sizes: Sizes, lead: tuple[int, ...], options: Mapping[str, Any]) -> tuple[Sizes, Mapping[str, Any]]:
+    """The sizes and the options of a call with pages in falling order. Sequences have unequal lengths,
+    and without an axis of sequences unequal numbers of queries.
+    """
+    batch, count = lead[0] if lead else 2, page_count(sizes["n_k"], sizes["page_size"])
+    found: dict[str, Any] = {
+        "block_table": np.arange(batch * count, dtype=np.int32)[::-1].reshape(batch, count).copy(),
+        "lengths": np.maximum(sizes["n_k"] - np.arange(batch), 0).astype(np.int32),
+    }
+    if not lead:
+        sizes = {**sizes, "n_q": 2 * sizes["n_q"]}
+        found["cu_q"] = np.array([0, -(-sizes["n_q"] // 3), sizes["n_q"]], np.int32)
+    return {"num_pages": max(batch * count, 1), **sizes}, {**found, **options}
 
 
 def _plain(parameter: Parameter, sizes: Sizes, lead: tuple[int, ...], seed: int, fill: Fill) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 from properties.contract.features import ROTATION
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, Operation
+from properties.contract.paging import with_sequences
 from properties.strategies.axes import along
 from properties.strategies.cases import Cases
 from properties.strategies.choices import Choices
@@ -69,7 +70,12 @@ def elsewhere(operation: Operation, implementation: Implementation, arguments: A
 
 
 def _twice(operation: Operation, implementation: Implementation, arguments: Arguments) -> Arguments | None:
-    """The call twice in a batch: along a new leading axis, or along the first one."""
+    """The call twice in a batch: along a new leading axis, or along the first one. Of keys in pages each
+    sequence comes twice.
+    """
+    if operation.is_paged:
+        case = operation.named(arguments)
+        return tuple(with_sequences(case, [*range(len(case["lengths"]))] * 2).values())
     lead = operation.lead(arguments)
     is_new = len(lead) + 1 in implementation.ranks(operation)
     if not (is_new or lead):
@@ -100,7 +106,7 @@ def of_tokens(
     and options; None if this is not supported. Programs of caches have no such calls.
     """
     given, sizes = operation.named(arguments), operation.sizes(arguments)
-    if operation.is_played or ("q" not in given and "x" not in given):
+    if operation.is_played or ("q" not in given and "x" not in given) or given.get("cu_q") is not None:
         return None
     case = given | dict.fromkeys([*operation.options, *(["mask"] if "mask" in given else [])])
     if "start_pos" in case:

@@ -36,6 +36,7 @@ SIZES: dict[str, Sequence[int]] = {
     "rows": (1, 2, 3, 16, 100),
     "batch": (1, 2, 3),
     "sequences": (2, 3, 1, 4, 5, 3),
+    "page_size": (3, 1, 2, 4, 8, 16, 24, 3, 16, 128),
 }
 """The sizes of everyday cases. The first is the simplest."""
 
@@ -48,7 +49,7 @@ PAIRED = (
     "rope_tables",
     "rotary_frequencies",
 )  # operations on pairs of dimensions
-_PACKED = ("total_q", "total_k", "boundaries")  # sizes that follow from the lengths of packed sequences
+_OF_SEQUENCES = ("total_q", "total_k", "boundaries", "num_pages", "max_pages")  # they follow from lengths
 _PARTNERS = {"n_q": "n_k", "head_dim": "value_dim"}
 """Pairs of sizes: the second is chosen after the first, and often equals it."""
 # How much larger than the first the second size of a pair may be, if no domain has a supported pair.
@@ -189,7 +190,7 @@ class Sizes:
             axis
             for parameter in operation.parameters
             for axis in operation.axes.get(parameter, (parameter,))
-            if axis not in (BATCH, "pairs", *_PACKED)
+            if axis not in (BATCH, "pairs", *_OF_SEQUENCES)
             and not operation.is_setting(axis)
             and not operation.is_length(axis)
         )

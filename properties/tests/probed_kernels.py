@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,6 +88,26 @@ def _decode(m: Mistake, q: Any, k: Any, v: Any, steps: str, **_: Any) -> tuple[A
     return _attended(m, q, k, v, np.tri(len(q), len(k), len(k) - len(q), dtype=bool))
 
 
+def _packed(m: Mistake, q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any) -> Any:
+    """The results of each sequence, with the rows before the heads."""
+    parts = []
+    for rows in zip(pairwise(cu_q), pairwise(cu_k), strict=True):
+        queries, keys = (slice(*ends) for ends in rows)
+        heads = [np.swapaxes(x, 0, 1) for x in (q[queries], k[keys], v[keys])]
+        parts.append(_attended(m, heads[0], *_repeated(heads[0], *heads[1:])))
+    out, lse = zip(*parts, strict=True)
+    return np.swapaxes(np.concatenate(out, 1), 0, 1), np.concatenate(lse, 1)
+
+
+def _packed_vjp(m: Mistake, q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, g: Any) -> Any:
+    """The gradients of each sequence, with the rows before the heads."""
+    parts = []
+    for rows in zip(pairwise(cu_q), pairwise(cu_k), strict=True):
+        queries, keys = (slice(*ends) for ends in rows)
+        parts.append(_grouped_vjp(m, *(np.swapaxes(x, 0, 1) for x in (q[queries], k[keys], v[keys], g[queries])))[:3])
+    return (*(np.swapaxes(np.concatenate(x, 1), 0, 1) for x in zip(*parts, strict=True)), None)
+
+
 def _grouped_vjp(m: Mistake, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, ...]:
     dq, *of_keys = _vjp(m, q, *_repeated(q, k, v), g)
     shared = [x.reshape(*k.shape[:-2], -1, *x.shape[-2:]).sum(-3) for x in of_keys]
@@ -139,6 +160,8 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "causal_attention": lambda m, q, k, v: _attended(m, q, k, v, _triangle(q, k))[0],
     "grouped_query_attention": lambda m, q, k, v, mask=None: _attended(m, q, *_repeated(q, k, v), mask)[0],
     "attention": lambda m, q, k, v, mask=None, **_: _attended(m, q, *_repeated(q, k, v), mask),
+    "packed_attention": lambda m, q, k, v, cu_q, cu_k, **_: _packed(m, q, k, v, cu_q, cu_k),
+    "packed_attention_vjp": lambda m, q, k, v, cu_q, cu_k, grad_out, **_: _packed_vjp(m, q, k, v, cu_q, cu_k, grad_out),
     "decode": _decode,
     f"{SDPA}_vjp": lambda m, q, k, v, mask, g: tuple(map(_half, _vjp(m, q, k, v, g))),
     "attention_vjp": lambda m, q, k, v, grad_out, **_: _grouped_vjp(m, q, k, v, grad_out),
@@ -161,6 +184,8 @@ MISTAKES: Mapping[str, tuple[Mistake, ...]] = {
     "causal_attention": _OF_ATTENTION,
     "grouped_query_attention": _OF_ATTENTION,
     "attention": (*_OF_ATTENTION, Mistake(lse=2e-4)),
+    "packed_attention": (*_OF_ATTENTION, Mistake(lse=2e-4)),
+    "packed_attention_vjp": _OF_GRADIENTS,
     "decode": (*_OF_ATTENTION, Mistake(lse=2e-4)),
     f"{SDPA}_vjp": _OF_GRADIENTS,
     "attention_vjp": _OF_GRADIENTS,

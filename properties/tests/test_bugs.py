@@ -23,7 +23,7 @@ from properties.strategies.domain import SHORT, Domain
 from properties.strategies.domains import DOMAINS
 
 NUMPY = Implementation("NumPy", REFERENCE, features=FEATURES)
-LEFT_OUT = ("131072 keys", "dominating keys", "no queries", "without keys", "many rows")
+LEFT_OUT = ("131072 keys", "dominating keys", "no queries", "without keys", "many rows", "many pages")
 """Domains of cases that take long, or that the reference refuses."""
 EMPTY = (
     Domain("no batch", "Batches without elements.", sizes={"batch": (0,)}, mask=drawn_masks.loose, rank=1),
@@ -125,7 +125,11 @@ ALWAYS = {
     "sdpa-jvp-silences-warnings",
 }
 """Bugs that are wrong in every call."""
-AT_MANY_ROWS = ("packed-row-numbers-of-16-bits",)
+AT_MANY_ROWS = (
+    "packed-row-numbers-of-16-bits",
+    "paged-page-numbers-in-8-bits",
+    "paged-page-numbers-in-16-bits",
+)
 """Bugs that show only in a domain that is left out; a law of its own asks for them."""
 
 

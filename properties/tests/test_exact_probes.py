@@ -138,6 +138,15 @@ def test_small_mistakes_of_gradients_leave_the_set(name):
     assert probe.possible["dq"].excludes(nearest(shifted @ k, a.output)).any()
 
 
+def test_rows_that_do_not_see_all_keys_count_pairs_that_they_see():
+    a, visible = preset("bfloat16"), np.tri(64, dtype=bool)
+    sizes = Sizes(64, 64, 64, 8, 0.125, visible)
+    assert np.isfinite(pair_probe(sizes, a).possible.lower[:, 0]).mean() > 0.7
+    probe = gradient_probe(sizes, a)
+    assert all(np.isfinite(possible.lower).all() for possible in probe.possible.values())
+    assert (probe.possible["dq"].lower[:, -2] != 0).sum() > 20
+
+
 def _keys_of_calls(operation, n_q, n_k, heads=1):
     """The keys that are in a pair of some call."""
     shape = Shape({"n_q": n_q, "n_k": n_k, "head_dim": 64, "value_dim": 4}, (heads,))

@@ -17,7 +17,7 @@ from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
 from properties.laws.law import Law
-from properties.strategies import drawn_frequencies, drawn_packings, drawn_programs, drawn_rotations
+from properties.strategies import drawn_frequencies, drawn_packings, drawn_pages, drawn_programs, drawn_rotations
 from properties.strategies.axes import Case, along, leaves_a_query_nothing, movable, one_of_lead
 from properties.verifier.examination import Observer
 from properties.verifier.report import Violation
@@ -94,6 +94,8 @@ def _cut(operation: Operation, case: Case, implementation: Implementation) -> It
         yield from drawn_programs.shorter(operation, implementation, case)
     if operation.is_packed:
         yield from drawn_packings.fewer(operation, case)
+    if operation.is_paged:
+        yield from drawn_pages.fewer(case)
     rotates = _rotates(operation, case)
     if rotates:
         yield from drawn_rotations.smaller(operation, case, implementation)
@@ -140,7 +142,7 @@ def _fewer(operation: Operation, case: Case, fixed: tuple[str, ...]) -> Iterator
     of another axis: either half, or all but the first or the last index.
     """
     lead = operation.lead(tuple(case[name] for name in operation.parameters))
-    if lead:
+    if lead and not operation.is_paged:
         yield from (one_of_lead(operation, case, 0, place, gone=True) for place in (0, lead[0] - 1) if lead[0])
         for axis, size in enumerate(lead):
             places = range(min(size, _MAX_PLACES) if size > 1 else 0)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from properties.contract import packing
+from properties.contract.paging import pages_are_shared, unused_entries
 from properties.laws.feature_rules import band, visible_keys
 from research.vectors.choice import Choice, implementation
 
@@ -44,7 +45,7 @@ def _case(choice: Choice, arguments: tuple[Any, ...]) -> _Case:
     if "seq_len" in sizes and "wq" in x:
         sizes |= {"n_q": sizes["seq_len"], "n_k": sizes["seq_len"]}
     visible = None
-    if "window" in x and not choice.of.is_packed:
+    if "window" in x and not choice.of.has_sequences:
         visible = visible_keys(x, implementation("float64", choice.reading))
     elif x.get("mask") is not None:
         visible = np.broadcast_to(x["mask"], np.broadcast_shapes(x["mask"].shape, (sizes["n_q"], sizes["n_k"])))
@@ -147,12 +148,20 @@ FLAGS: dict[str, tuple[str, Callable[[_Case], bool]]] = {
         ),
     ),
     "EmptySequence": (
-        "A packed sequence has no queries, or no keys.",
+        "A sequence, packed or with keys in pages, has no queries, or no keys.",
         lambda c: "cu_q" in c.x and any(0 in pair for pair in packing.lengths(c.x)),
     ),
     "UnusedRows": (
         "Some rows belong to no packed sequence, or are not used by theirs.",
         lambda c: "cu_q" in c.x and packing.has_padding(c.x),
+    ),
+    "SharedPage": (
+        "Two sequences read one page.",
+        lambda c: "block_table" in c.x and pages_are_shared(c.x),
+    ),
+    "UnusedEntry": (
+        "A table has entries beyond a length.",
+        lambda c: "block_table" in c.x and bool(unused_entries(c.x).any()),
     ),
     "BlockingBias": ("The bias has entries of −∞.", _has("bias", np.isneginf)),
     "SinkOff": ("Some head has no sink: −∞.", _has("sink", np.isneginf)),

@@ -43,6 +43,7 @@ _UNCERTIFIED = {
         "budget bounds the result: its law compares with scores of 0."
     ),
     "row numbers beyond 16 bits are right": "It takes more than 65536 rows, and files of tests are small.",
+    "numbers of pages beyond 8 and 16 bits are right": "It takes many pages, and files of tests are small.",
 }
 """Why no file has the cases of a law."""
 

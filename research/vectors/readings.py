@@ -13,7 +13,7 @@ from properties.contract.operations import Operation
 
 __all__ = ["alternatives", "changed"]
 
-_NO_READINGS = ("rope_base", "rope_scale", "mask_polarity", "dead_gradients", "packed_lse")
+_NO_READINGS = ("rope_base", "rope_scale", "mask_polarity", "dead_gradients", "packed_lse", "page_layout")
 """Numbers are settings, a polarity is how masks are written, and of equal weights the vectors say
 what comes of constant ones.
 """

@@ -5,6 +5,7 @@
     attention_derivatives    the cotangents of all inputs, and the tangents of both outputs
     latent                   attention over latent rows, whose first channels are the values
     packed                   attention over sequences that lie one behind the other, and its cotangents
+    paged                    attention over keys in pages that a table assigns to the sequences
     alibi                    the slopes and the bias of ALiBi
     sequence_masks           masks of documents, prefixes, chunks, trees, and padding before the tokens
     rotary_frequencies       the frequencies of a rotary encoding, by kind

@@ -10,8 +10,8 @@ from spec.scope import alpha
 from spec.tensor_core import Array, expect_type, nat
 
 __all__ = [
-    *("broadcast", "finite", "integer", "integers", "length_of", "offsets", "packed_rows", "pairs_of"),
-    *("positive", "sides"),
+    *("broadcast", "finite", "integer", "integers", "length_of", "offsets", "packed_rows", "page_numbers"),
+    *("pairs_of", "positive", "sides"),
 ]
 
 
@@ -92,6 +92,26 @@ def packed_rows(boundaries: Any, used: Any, total: int, side: str) -> list[slice
     if len(lengths) != len(owned) or any(n > most for n, most in zip(lengths, owned, strict=True)):
         raise ValueError(f"seqused_{side}={lengths}, but should be at most {owned}, the rows that sequences own.")
     return [slice(start, start + n) for start, n in zip(cu, lengths, strict=False)]
+
+
+def page_numbers(table: Any, lengths: Any, pages: int, size: int) -> list[list[int]]:
+    """Return the numbers of the pages that each sequence uses. Raises ValueError for a table with
+    another number of rows than `lengths`, for a row that is too short for the length, and for a
+    number within the length that is not that of a page.
+    """
+    used = [nat(n, f"lengths[{b}]") for b, n in enumerate(np.ravel(lengths).tolist())]
+    if np.ndim(table) != 2 or len(table) != len(used):
+        raise ValueError(f"block_table has shape {np.shape(table)}, but should have {len(used)} rows, as lengths has.")
+    found = []
+    for b, (row, length) in enumerate(zip(table, used, strict=True)):
+        count = -(-length // size) if size else length
+        if len(row) < count or (length and not size):
+            raise ValueError(f"block_table[{b}] has {len(row)} pages of {size} slots, but lengths[{b}]={length}.")
+        numbers = integers(row[:count], f"block_table[{b}]")
+        if any(not 0 <= number < pages for number in numbers):
+            raise ValueError(f"block_table[{b}]={numbers}, but should name pages from 0 to {pages - 1}.")
+        found.append(numbers)
+    return found
 
 
 def pairs_of(rotary_dim: int, name: str = "rotary_dim") -> int:

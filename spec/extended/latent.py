@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from spec.context import Context, Scalar
+from spec.context import Scalar
 from spec.extended.attention import attention
 from spec.lean import definition
 from spec.tensor_core import Array, Tensor, stack
@@ -51,37 +51,34 @@ def latent_attention(
 
 @definition()
 def latent_layer(
-    q_nope: Tensor[Array, "H nQ dNope"],
-    q_rope: Tensor[Array, "H nQ r"],
-    compressed: Tensor[Array, "nK c"],
-    k_rope: Tensor[Array, "nK r"],
+    q: Tensor[Array, "H nQ dQ"],
+    latent: Tensor[Array, "nK d"],
     w_uk: Tensor[Array, "H c dNope"],
     w_uv: Tensor[Array, "H c dV"],
     scale: Scalar,
-    causal: bool = False,
-    scalar: Context | None = None,
+    **options: Any,
 ) -> Tensor[Array, "H nQ dV"]:
     """Return the output of a latent layer in its expanded form: each head has keys and values of its
-    own, made from the compressed rows.
+    own, made from the first c channels of the latent rows. The other r channels are rotated ones.
 
-        k_h = [compressed · w_uk_h, k_rope]    v_h = compressed · w_uv_h
-        out_h = attention([q_nope_h, q_rope_h], k_h, v_h)
+        k_h = [latent[:, :c] · w_uk_h, latent[:, c:]]    v_h = latent[:, :c] · w_uv_h
+        out_h = attention(q_h, k_h, v_h)
 
-    The absorbed form gives the same: latent_attention([q_nope_h · w_uk_hᵀ, q_rope_h], [compressed,
-    k_rope], c) · w_uv_h. There each key row is read as it is stored.
+    The absorbed form gives the same, and reads each latent row as it is stored:
+    latent_attention([q_h[:, :dNope] · w_uk_hᵀ, q_h[:, dNope:]], latent, c) · w_uv_h. A head of q has
+    dQ = dNope + r channels, and a latent row c + r.
 
-    Edge cases: no keys, no channels of either kind, and no heads are legal.
+    Edge cases: no keys, no heads, and no channels of either kind are legal.
+    Raises ValueError if q and latent differ in their numbers of rotated channels.
 
-    >>> one = np.ones((1, 1, 1))
-    >>> latent_layer(one, one, np.array([[1.0], [3.0]]), np.zeros((2, 1)), one, 2 * one, scale=0.0).tolist()
+    >>> q, latent, one = np.ones((1, 1, 2)), np.array([[1.0, 0.0], [3.0, 0.0]]), np.ones((1, 1, 1))
+    >>> latent_layer(q, latent, one, 2 * one, scale=0.0).tolist()
     [[[4.0]]]
     """
-    heads = len(q_nope)
-    q = np.concatenate([q_nope, q_rope], -1)
+    heads, c, _ = w_uk.shape
+    compressed, rotated = latent[:, :c], np.broadcast_to(latent[:, c:], (heads, *latent[:, c:].shape))
 
     def expanded(w: Array) -> Array:
-        return stack((heads, len(compressed), w.shape[-1]), lambda h: mat_mul_spec(compressed, w[h]))
+        return stack((heads, len(latent), w.shape[-1]), lambda h: mat_mul_spec(compressed, w[h]))
 
-    rotated = np.broadcast_to(k_rope, (heads, *k_rope.shape))
-    k, v = np.concatenate([expanded(w_uk), rotated], -1), expanded(w_uv)
-    return attention(q, k, v, scale=scale, causal=causal)[0]
+    return attention(q, np.concatenate([expanded(w_uk), rotated], -1), expanded(w_uv), scale=scale, **options)[0]

@@ -12,6 +12,7 @@ from spec.extended.attention import attention, merge_attention
 from spec.extended.attention_derivatives import attention_jvp, attention_vjp
 from spec.extended.latent import latent_attention, latent_layer
 from spec.extended.packed import packed_attention, packed_attention_vjp
+from spec.extended.paged import paged_attention
 from spec.extended.rotary import rope
 from spec.extended.rotary_frequencies import rotary_frequencies
 from spec.tests.cases import Operation, arrays, sizes
@@ -99,8 +100,7 @@ def latent_rows(draw, domain):
 def latent_layers(draw, domain):
     """Up to two heads, with compressed and rotated channels."""
     heads, n_q, n_k, c, nope, r, d_v = (draw(sizes(1, 2)) for _ in range(7))
-    shapes = {"q_nope": (heads, n_q, nope), "q_rope": (heads, n_q, r), "compressed": (n_k, c), "k_rope": (n_k, r)}
-    shapes |= {"w_uk": (heads, c, nope), "w_uv": (heads, c, d_v)}
+    shapes = {"q": (heads, n_q, nope + r), "latent": (n_k, c + r), "w_uk": (heads, c, nope), "w_uv": (heads, c, d_v)}
     return {name: draw(arrays(*shape)) for name, shape in shapes.items()} | {
         "scale": draw(st.sampled_from([0.5, 0.0])),
         "causal": draw(st.booleans()),
@@ -126,6 +126,27 @@ def packed(draw, domain, cotangents=False):
         **({"grad_out": (total["q"], heads, d_v), "grad_lse": (heads, total["q"])} if cotangents else {}),
     }.items():
         found[name] = draw(arrays(*shape, magnitudes=domain.magnitudes if name == "q" else (1,)))
+    if draw(st.booleans()):
+        found["sink"] = draw(arrays(heads))
+    side = st.none() | st.integers(0, 2)
+    return found | {"window": (draw(side), draw(side)), "softcap": draw(st.sampled_from([None, 0.5]))}
+
+
+@st.composite
+def paged(draw, domain):
+    """Up to three sequences of up to three pages, some of them shared, with garbage in the table."""
+    sequences, size, pages, widest = draw(sizes(1, 3)), draw(sizes(1, 3)), draw(sizes(1, 4)), draw(sizes(1, 3))
+    d, d_v, key_heads, heads = draw(sizes(1, 2)), draw(sizes(1, 2)), 1, draw(sizes(1, 2))
+    lengths = np.array([draw(sizes(0, widest * size)) for _ in range(sequences)])
+    table = np.array([[draw(st.integers(0, pages - 1)) for _ in range(widest)] for _ in lengths])
+    for row, length in zip(table, lengths, strict=True):
+        row[-(-length // size) :] = draw(st.sampled_from([-1, 0, pages, 2**31 - 1]))
+    found = {"block_table": table, "lengths": lengths, "causal": draw(st.booleans())}
+    if draw(st.booleans()):
+        found["cu_q"] = np.cumsum([0, *(draw(sizes(0, 2)) for _ in lengths)])
+    of_queries = (int(found["cu_q"][-1]),) if "cu_q" in found else (sequences, draw(sizes(1, 2)))
+    found["q"] = draw(arrays(*of_queries, heads, d, magnitudes=domain.magnitudes))
+    found["k_pages"], found["v_pages"] = (draw(arrays(pages, size, key_heads, width)) for width in (d, d_v))
     if draw(st.booleans()):
         found["sink"] = draw(arrays(heads))
     side = st.none() | st.integers(0, 2)
@@ -213,6 +234,7 @@ EXTENDED = (
         lambda dom: packed(dom, cotangents=True),
         lambda a, **given: _present(packed_attention_vjp(**given, scalar=a)),
     ),
+    Operation("paged_attention", paged, lambda a, **given: paged_attention(**given, scalar=a)),
     Operation("merge_attention", parts, lambda a, **given: merge_attention(**given, scalar=a)),
     Operation(
         "alibi_bias",

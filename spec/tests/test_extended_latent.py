@@ -26,13 +26,11 @@ def test_scores_read_all_channels_and_values_the_first_ones():
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_absorbed_form_encloses_the_expanded_one(causal):
     heads, n_q, n_k, c, nope, r, d_v = 2, 3, 4, 3, 2, 2, 5
-    shapes = ((heads, n_q, nope), (heads, n_q, r), (n_k, c), (n_k, r), (heads, c, nope), (heads, c, d_v))
-    arrays = [tensor(drawn(*shape), ARB) for shape in shapes]
-    q_nope, q_rope, compressed, k_rope, w_uk, w_uv = arrays
-    expanded = latent_layer(*arrays, scale=0.5, causal=causal, scalar=ARB)
-    q = np.concatenate([np.einsum("hid,hcd->hic", q_nope, w_uk), q_rope], -1)
-    latent = np.concatenate([compressed, k_rope], -1)
-    absorbed, _ = latent_attention(q, latent, c, scale=0.5, causal=causal, scalar=ARB)
+    shapes = ((heads, n_q, nope + r), (n_k, c + r), (heads, c, nope), (heads, c, d_v))
+    q, latent, w_uk, w_uv = (tensor(drawn(*shape), ARB) for shape in shapes)
+    expanded = latent_layer(q, latent, w_uk, w_uv, scale=0.5, causal=causal, scalar=ARB)
+    absorbing = np.concatenate([np.einsum("hid,hcd->hic", q[..., :nope], w_uk), q[..., nope:]], -1)
+    absorbed, _ = latent_attention(absorbing, latent, c, scale=0.5, causal=causal, scalar=ARB)
     for one, other in zip(expanded.flat, np.einsum("hic,hcv->hiv", absorbed, w_uv).flat, strict=True):
         assert one.overlaps(other)
         assert one.rad() < 1e-12
