@@ -121,7 +121,7 @@ def flash_attn_with_kvcache(
         cu_seqlens_q=n_q * torch.arange(batch + 1),
         **{"max_seqlen_q": n_q, "max_seqlen_k": int(cache_seqlens.max()), **options},
     )
-    return out.unflatten(0, (batch, n_q)), lse.unflatten(1, (batch, n_q)).transpose(0, 1)
+    return out.reshape(batch, n_q, *out.shape[1:]), lse.reshape(-1, batch, n_q).transpose(0, 1)
 
 
 class BatchPrefillWithPagedKVCacheWrapper:
