@@ -3,46 +3,30 @@ count for each row, and what they forget about an option. Each mutant is a corre
 wrong step.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs.bug import Mutant, Register
+from properties.bugs.bug import Register
+from properties.bugs.caches import cache_bugs
 from properties.bugs.reference_attention import attention
 from properties.bugs.reference_batched_caches import BatchedCached, Rows, Slotted
-from properties.contract.caches import BatchedDecoder
 
 bug = Register()
 DECODE = "batched_decode"
-AGREES, PREFILL = "decoding is within its error limit", "decoding equals prefill"
+PREFILL, SHARED = "decoding equals prefill", "the order of positions that all queries see does not matter"
 REORDER, FORK, FREE = (
     "a reorder and its inverse change nothing",
     "a fork shares no state with its source",
     "a freed row is like a new row",
 )
-ORDER, REFUSED, ROLLBACK = (
-    "the order of rows does not matter",
-    "a step that one row refuses changes no row",
-    "a rolled-back append changes nothing",
-)
+REFUSED, ROLLBACK = "a step that one row refuses changes no row", "a rolled-back append changes nothing"
 
 
-def cache_bug(*steps: str, **entry: Any) -> Callable[[Mutant], Mutant]:
-    """Return the decorator for a function that replaces a step, or several steps, of a correct
-    cache.
-    """
-
-    def register(function: Mutant) -> Mutant:
-        def make() -> BatchedDecoder:
-            return BatchedCached(Slotted, function.__name__, dict.fromkeys(steps, function))
-
-        make.__name__, make.__doc__ = function.__name__, function.__doc__
-        bug.in_operation(DECODE, making=True, **entry)(make)
-        return function
-
-    return register
+cache_bug = partial(cache_bugs(bug, DECODE, BatchedCached), Slotted)
 
 
 # -- Rows ------------------------------------------------------------------------------------------
@@ -50,7 +34,7 @@ def cache_bug(*steps: str, **entry: Any) -> Callable[[Mutant], Mutant]:
 
 @cache_bug(
     "append",
-    law=ORDER,
+    law=PREFILL,
     effect="Sequences read keys of other sequences.",
     repair="Look up the slots of each sequence by its own row.",
     citations=("gittensor-ai-lab/sparkinfer#289",),
@@ -290,7 +274,7 @@ def batched_cache_evicts_within_the_window(self: Slotted, row: int, n: int) -> N
 
 @cache_bug(
     "visible",
-    law=AGREES,
+    law=PREFILL,
     effect="The first tokens leave the window, and outputs degrade.",
     repair="Keep the prefix visible.",
     origin="the mask of the window is written before the cache has a prefix",
@@ -302,7 +286,7 @@ def batched_cache_prefix_leaves_the_window(self: Slotted, row: int, p: Any, j: A
 
 @cache_bug(
     "visible",
-    law=AGREES,
+    law=SHARED,
     effect="Positions of the prefix do not see each other.",
     repair="Let all positions see the whole prefix.",
     origin="the causal mask is built for all positions",
@@ -314,7 +298,7 @@ def batched_cache_prefix_is_causal(self: Slotted, row: int, p: Any, j: Any) -> A
 
 @cache_bug(
     "visible",
-    law=AGREES,
+    law=SHARED,
     effect="Cross-attention misses the last keys if several queries come at once.",
     repair="Use no causal mask for cross-attention.",
     citations=("vllm-project/vllm#38321",),

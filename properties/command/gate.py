@@ -179,9 +179,9 @@ def _print(verdict: "Verdict", said: str) -> None:
     held = f" the system confined {', '.join(verdict.held) or 'nothing'};" if verdict.report.outcomes else ""
     console.print(f"Seed {verdict.report.settings['seed']};{held} {verdict.seconds:.1f} s.")
     console.print(f"Covered: {verdict.report.coverage.line or 'nothing'}", markup=False)
-    for what, names in (("Used", verdict.used), ("Replaced", verdict.replaced)):
-        if names:
-            console.print(f"{what}: {', '.join(names)}", markup=False)
+    for heading, functions in (("Used", verdict.used), ("Replaced", verdict.replaced)):
+        if functions:
+            console.print(f"{heading}: {', '.join(functions)}", markup=False)
     console.print(
         f"Score {verdict.score:.3f}: {said}", style="bold green" if verdict.accepted else "bold red", markup=False
     )

@@ -154,15 +154,17 @@ def finished(implementation: Implementation, candidates: Sequence[IsolatedKernel
     """Yield the outcomes of the checks at the end. These checks rely on what the untrusted process
     says, and the process could lie.
     """
-    limits, first = candidates[0].limits, next(iter(implementation.operations))
-    outcome = partial(_outcome, implementation.name, first)
+    limits, first_operation = candidates[0].limits, next(iter(implementation.operations))
+    outcome = partial(_outcome, implementation.name, first_operation)
     mistakes = [((), sentence) for candidate in candidates for sentence in candidate.finish()]
     yield outcome(_AFTERWARDS, mistakes or [((), "")])
-    replaced = [] if limits.replaces else sorted({name for each in candidates for name in each.replaced})
-    yield outcome(_REPLACES, [((), f"It replaced {_listed(replaced)}." if replaced else "")])
+    replaced_names = {function for candidate in candidates for function in candidate.replaced}
+    replaced = "" if limits.replaces else _listed(sorted(replaced_names))
+    yield outcome(_REPLACES, [((), f"It replaced {replaced}." if replaced else "")])
     if limits.forbid:
-        used = sorted({name for each in candidates for name in limits.forbidden(each.used)})
-        yield outcome(_USES, [((), f"It uses {_listed(used)}, which is forbidden." if used else "")])
+        forbidden_names = {used for candidate in candidates for used in limits.forbidden(candidate.used)}
+        forbidden = _listed(sorted(forbidden_names))
+        yield outcome(_USES, [((), f"It uses {forbidden}, which is forbidden." if forbidden else "")])
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -56,8 +56,8 @@ class Limits:
     def __post_init__(self) -> None:
         if not isinstance(self.require, tuple) or not {*self.require} <= {*CONFINED}:
             raise ValueError(f"require={shown(self.require)}, but should be a tuple of {', '.join(CONFINED)}.")
-        parts = [part for name in self.forbid for part in name.split(".")]
-        if not isinstance(self.forbid, tuple) or not all(map(str.isidentifier, parts)):
+        identifiers = [identifier for forbidden in self.forbid for identifier in forbidden.split(".")]
+        if not isinstance(self.forbid, tuple) or not all(map(str.isidentifier, identifiers)):
             raise ValueError(f"forbid={shown(self.forbid)}, but should be a tuple of names, as 'torch.nn.functional'.")
 
     def forbidden(self, names: Iterable[str]) -> list[str]:

@@ -23,6 +23,8 @@ _OWNERS = (
 )
 """Modules and classes whose functions should stay as they are."""
 
+_IMPORTLIB = "importlib/__init__.py"
+
 
 class _Imports(MetaPathFinder):
     """Finds modules as Python does, and records the names of those that the kernel imports. `folder`
@@ -34,16 +36,16 @@ class _Imports(MetaPathFinder):
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Return where a module is, and record its name unless the standard library has it."""
-        frame, file = sys._getframe(1), "<frozen importlib"
-        while frame.f_back and (file.startswith("<frozen importlib") or file.endswith("importlib/__init__.py")):
-            frame = frame.f_back
-            file = frame.f_code.co_filename
-        spec = PathFinder.find_spec(name, path, target)
+        importer, source_file = sys._getframe(1), "<frozen importlib"
+        while importer.f_back and (source_file.startswith("<frozen importlib") or source_file.endswith(_IMPORTLIB)):
+            importer = importer.f_back
+            source_file = importer.f_code.co_filename
+        found_spec = PathFinder.find_spec(name, path, target)
         is_standard = name.partition(".")[0] in sys.stdlib_module_names
-        is_own = spec is None or (spec.origin or "").startswith(self.folder)
-        if not (is_standard or is_own) and file.startswith((self.folder, "<string")):
+        is_own = found_spec is None or (found_spec.origin or "").startswith(self.folder)
+        if not (is_standard or is_own) and source_file.startswith((self.folder, "<string")):
             self.names.add(name)
-        return spec
+        return found_spec
 
 
 class Recorder:
@@ -61,8 +63,8 @@ class Recorder:
 
             class Calls(TorchFunctionMode):
                 def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-                    if (name := recorder._name_of(function)) != "torch.Tensor.__get__":  # of a property
-                        recorder.used.add(name)
+                    if (called_name := recorder._name_of(function)) != "torch.Tensor.__get__":  # of a property
+                        recorder.used.add(called_name)
                     return function(*args, **(kwargs or {}))
 
             self._mode, self._torch = Calls, os.path.dirname(torch.__file__)
@@ -75,36 +77,43 @@ class Recorder:
         """Return the names of the functions that are others now, or are missing. Functions that torch
         itself has replaced, as it does when it loads its compiler, are not among them.
         """
-        now = dict(self._functions_now())
-        others = {name: now.get(name) for name, function in self._functions.items() if now.get(name) is not function}
-        return [name for name, function in others.items() if not self._is_of_torch(function)]
+        functions_now = dict(self._functions_now())
+        return [
+            function_name
+            for function_name, function in self._functions.items()
+            if functions_now.get(function_name) is not function
+            and not self._is_of_torch(functions_now.get(function_name))
+        ]
 
     def watching(self) -> AbstractContextManager[Any]:
         """Return a context in which calls of torch's functions are recorded."""
         return nullcontext() if self._mode is None else self._mode()
 
     def _functions_now(self) -> Iterator[tuple[str, Any]]:
-        for name, owner in self._owners.items():
-            for part in reversed(owner.__mro__) if isinstance(owner, type) else [owner]:
-                yield from ((f"{name}.{each}", value) for each, value in vars(part).items() if callable(value))
+        for owner_name, owner in self._owners.items():
+            for namespace in reversed(owner.__mro__) if isinstance(owner, type) else [owner]:
+                for function_name, function in vars(namespace).items():
+                    if callable(function):
+                        yield f"{owner_name}.{function_name}", function
 
     def _is_of_torch(self, function: Any) -> bool:
-        file = getattr(getattr(function, "__code__", None), "co_filename", "")
-        return bool(self._torch) and file.startswith(self._torch)
+        source_file = getattr(getattr(function, "__code__", None), "co_filename", "")
+        return bool(self._torch) and source_file.startswith(self._torch)
 
     def _name_of(self, function: Any) -> str:
         """Return the name by which programs call a function of torch."""
         if id(function) in self._names:
             return self._names[id(function)]
-        name = getattr(function, "__name__", type(function).__name__)
-        owner = "torch.Tensor" if hasattr(function, "__objclass__") else str(getattr(function, "__module__", "torch"))
-        return f"{owner.replace('torch._ops', 'torch.ops')}.{name}"
+        function_name = getattr(function, "__name__", type(function).__name__)
+        is_method, module_name = hasattr(function, "__objclass__"), str(getattr(function, "__module__", "torch"))
+        owner_name = "torch.Tensor" if is_method else module_name.replace("torch._ops", "torch.ops")
+        return f"{owner_name}.{function_name}"
 
 
 def _found(name: str) -> Any:
     """Return a module or a class by its dotted name; None if it is not there."""
-    first, _, others = name.partition(".")
+    module_name, _, attributes = name.partition(".")
     try:
-        return attrgetter(others)(sys.modules[first]) if others else sys.modules[first]
+        return attrgetter(attributes)(sys.modules[module_name]) if attributes else sys.modules[module_name]
     except (KeyError, AttributeError):
         return None

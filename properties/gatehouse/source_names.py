@@ -38,8 +38,8 @@ def names_in(sources: Iterable[str]) -> list[str]:
     there. Names that a program makes only when it runs are not among them. Raises ValueError if the
     sources cannot be parsed in 5 seconds and 1 GiB of memory.
     """
-    command, text = [sys.executable, "-I", "-S", "-c", _PROGRAM], json.dumps([*sources])
-    ended = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    command, program_input = [sys.executable, "-I", "-S", "-c", _PROGRAM], json.dumps([*sources])
+    ended = subprocess.run(command, input=program_input, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise ValueError("The sources cannot be parsed, so the names that they use are not known.")
     names: list[str] = json.loads(ended.stdout)
