@@ -131,7 +131,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment("causal", lambda sizes: {"causal": True}),
     Experiment("causal", operations=("causal_attention", "causal_mask")),
     Experiment("dead_rows", sizes=_MORE_QUERIES, operations=("causal_attention",)),
-    Experiment("dead_rows", lambda sizes: {"causal": True}, _MORE_QUERIES, operations=_OPTIONAL),
+    Experiment("dead_rows", lambda sizes: {"causal": True}, _MORE_QUERIES, operations=(*_OPTIONAL, "paged_attention")),
     Experiment("alibi_reference", lambda sizes: {"num_heads": 2, "n_q": 3, "n_k": 3}),
     Experiment("causal", lambda sizes: {"num_heads": 2, "n_q": 3, "n_k": 5}, operations=("alibi_bias",)),
     Experiment("alibi_slopes", lambda sizes: {"num_heads": 3}),
