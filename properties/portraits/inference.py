@@ -241,7 +241,8 @@ class _Trial:
     def error(self, candidate: _Candidate) -> float:
         """The largest error of the results under the values of a candidate; ∞ if it cannot be measured."""
         pairs = zip(self.results(candidate) or (), self.expected(candidate) or (), strict=False)
-        errors = [np.abs(value - one.mid).max(initial=0.0) for value, one in pairs if isinstance(one, Enclosure)]
+        with np.errstate(invalid="ignore"):
+            errors = [np.abs(value - one.mid).max(initial=0.0) for value, one in pairs if isinstance(one, Enclosure)]
         return float(np.nan_to_num(max(errors, default=np.inf), nan=np.inf, posinf=np.inf))
 
     def accepts(self, results: Sequence[Array], expected: Sequence[Any]) -> bool:

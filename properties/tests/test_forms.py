@@ -162,8 +162,15 @@ def test_the_reference_is_called_directly(operation):
     assert form.calls <= 40
     assert not any("search ended" in sentence for sentence in form.assumed)
     assert form.layouts is None
-    assert form.words == ()
-    assert form.sizes == ({"head_dim": "lambda size: size % 2 == 0"} if operation == "rotate_half" else {})
+    assert form.words == (("positive sizes",) if operation == "paged_attention" else ())  # it needs one sequence
+    assert form.sizes == _RESTRICTED.get(operation, {})
+
+
+_RESTRICTED = {
+    "rotate_half": {"head_dim": "lambda size: size % 2 == 0"},
+    "latent_attention": {"value_dim_minus_head_dim": "lambda difference: difference <= 0"},
+}
+"""The sizes that the reference of an operation restricts."""
 
 
 def test_all_options_of_the_reference_are_found():
