@@ -107,8 +107,8 @@ def flash_attn_varlen_func(
     used = [row[: -(-length // k.shape[1])] for row, length in zip(block_table, lengths, strict=True)]
     cu_k = torch.nn.functional.pad(seqused_k.cumsum(0), (1, 0))
     longest = options.pop("max_seqlen_q"), max(lengths)
-    keys = (_gathered(pages, used, lengths) for pages in (k, v))
-    return packed_sequences.flash_attn_varlen_func(q, *keys, cu_seqlens_q, cu_k, *longest, **options)
+    keys, values = (_gathered(pages, used, lengths) for pages in (k, v))
+    return packed_sequences.flash_attn_varlen_func(q, keys, values, cu_seqlens_q, cu_k, *longest, **options)
 
 
 def flash_attn_with_kvcache(
@@ -143,8 +143,9 @@ class BatchPrefillWithPagedKVCacheWrapper:
         lengths = torch.where(counts == 0, 0, (counts - 1) * page_size + last_page_len).tolist()
         used = [kv_indices[start:end] for start, end in pairwise(kv_indptr.tolist())]
         cu_k = torch.tensor([0, *np.cumsum(lengths).tolist()])
+        k, v = (_gathered(pages, used, lengths) for pages in paged_kv_cache)
         out, lse = packed_sequences.flash_attn_varlen_func(
-            q, *(_gathered(pages, used, lengths) for pages in paged_kv_cache), qo_indptr, cu_k, 0, 0,
+            q, k, v, qo_indptr, cu_k, 0, 0,
             softmax_scale=self.planned["sm_scale"], causal=self.planned["causal"], window_size=(window_left, -1),
             softcap=self.planned["logits_soft_cap"] or 0.0,
         )  # fmt: skip

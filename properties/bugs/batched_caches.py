@@ -3,16 +3,17 @@ count for each row, and what they forget about an option. Each mutant is a corre
 wrong step.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs.bug import Mutant, Register
+from properties.bugs.bug import Register
+from properties.bugs.caches import cache_bugs
 from properties.bugs.reference_attention import attention
 from properties.bugs.reference_batched_caches import BatchedCached, Rows, Slotted
-from properties.contract.caches import BatchedDecoder
 
 bug = Register()
 DECODE = "batched_decode"
@@ -22,27 +23,10 @@ REORDER, FORK, FREE = (
     "a fork shares no state with its source",
     "a freed row is like a new row",
 )
-ORDER, REFUSED, ROLLBACK = (
-    "the order of rows does not matter",
-    "a step that one row refuses changes no row",
-    "a rolled-back append changes nothing",
-)
+REFUSED, ROLLBACK = "a step that one row refuses changes no row", "a rolled-back append changes nothing"
 
 
-def cache_bug(*steps: str, **entry: Any) -> Callable[[Mutant], Mutant]:
-    """Return the decorator for a function that replaces a step, or several steps, of a correct
-    cache.
-    """
-
-    def register(function: Mutant) -> Mutant:
-        def make() -> BatchedDecoder:
-            return BatchedCached(Slotted, function.__name__, dict.fromkeys(steps, function))
-
-        make.__name__, make.__doc__ = function.__name__, function.__doc__
-        bug.in_operation(DECODE, making=True, **entry)(make)
-        return function
-
-    return register
+cache_bug = partial(cache_bugs(bug, DECODE, BatchedCached), Slotted)
 
 
 # -- Rows ------------------------------------------------------------------------------------------
@@ -50,7 +34,7 @@ def cache_bug(*steps: str, **entry: Any) -> Callable[[Mutant], Mutant]:
 
 @cache_bug(
     "append",
-    law=ORDER,
+    law=PREFILL,
     effect="Sequences read keys of other sequences.",
     repair="Look up the slots of each sequence by its own row.",
     citations=("gittensor-ai-lab/sparkinfer#289",),

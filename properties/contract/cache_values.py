@@ -19,9 +19,7 @@ __all__ = ["batched_decode", "decode"]
 
 
 class CacheOptions(TypedDict, total=False):
-    """The options of programs of cache steps: those of the caches, and of every oracle. A capacity
-    changes no value.
-    """
+    """The options of the caches, and two options that every oracle has. A capacity changes no value."""
 
     window: int | None
     capacity: int | None
@@ -58,8 +56,8 @@ def batched_decode(
     and values that earlier steps left in its row.
 
     Each row of each "attend" step is `oracles.attention` on everything that was appended to the row
-    and not rolled back, under the mask of the positions that are visible. The mask holds whatever
-    the conventions declare for a mask of `attention`. ALiBi is the bias −alibi[h]·|p − j|.
+    and not rolled back, under the mask of the visible positions. The mask applies under all
+    conventions. ALiBi is the bias −alibi[h]·|p − j|.
 
     Raises ValueError for text that is not a program, for a window with causal=False, and for slopes
     that are not powers of two: the products of all others are rounded, which no error limit covers.

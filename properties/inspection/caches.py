@@ -254,7 +254,9 @@ def _sentences(program: Program) -> list[str]:
 
 def _start(is_own: bool, options: Mapping[str, Any], steps: Sequence[Step]) -> str:
     """The words before a sentence on a program that is not the program of the call."""
-    words = "".join(f"{name}={getattr(value, 'tolist', lambda: value)()}, " for name, value in options.items())  # noqa: B023
+    words = "".join(
+        f"{name}={value.tolist() if isinstance(value, np.ndarray) else value}, " for name, value in options.items()
+    )
     return "" if is_own else f"With {words}steps «{'; '.join(map(str, steps))}»: "
 
 

@@ -112,7 +112,7 @@ _MADE: Mapping[Kind, Callable[[Trial, Operation, str], Any]] = {
     Kind.LENGTHS: _lengths,
     Kind.MASK: _booleans,
     Kind.SIZE: lambda trial, operation, name: trial.size(name),
-    Kind.SETTING: lambda trial, operation, name: "default",
+    Kind.SETTING: lambda trial, operation, name: _SETTINGS.get(name, "default"),
 }
 
 _SETTINGS: Mapping[str, Any] = {

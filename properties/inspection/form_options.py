@@ -61,9 +61,9 @@ def find_both(trials: Trials) -> None:
         return
     fewer = {"n_q": trials.trial.size("n_k") // 2} if trials.takes_all else {}  # shows the causal corner too
     trial = trials.trial.sized(**fewer)
-    given = {name: OPTIONS[name](trial, trials.operation, name) for name in ("mask", "causal", "bias")}
-    bias = given.pop("bias")
+    given = {name: OPTIONS[name](trial, trials.operation, name) for name in ("mask", "causal")}
     if "bias" in trials.form.features:
+        bias = OPTIONS["bias"](trial, trials.operation, "bias")
         with suppress(RefusedError):
             trials.results(trials.form, trial.with_arguments(**given, bias=bias))
             return

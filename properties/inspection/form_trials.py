@@ -30,7 +30,7 @@ __all__ = ["NoFormError", "RefusedError", "Trials", "alike"]
 
 
 _MOST_NUMBERS = 2**14
-"""In an array of a call that is kept. Certified values of longer arrays take more time than another
+"""In a result of a call that is kept. Certified values of longer results take more time than another
 call.
 """
 
@@ -154,7 +154,7 @@ class Trials:
         the usual conventions. Log-sum-exps are not compared.
         """
         arguments, operation = trial.arguments(self.operation), self.operation
-        if max(map(np.size, arguments)) > _MOST_NUMBERS:
+        if max(map(np.size, results)) > _MOST_NUMBERS:
             return False
         implementation = form.implementation("trial", self.function)
         formats = implementation.resolved_arithmetic.inputs, implementation.resolved_arithmetic.output
@@ -232,7 +232,7 @@ class Trials:
             is_empty_sum = np.isneginf(value) if self.operation.is_log_sum_exp(name) else False
             if value.dtype == float and not (np.isfinite(value) | is_empty_sum).all():
                 raise RefusedError(f"{name} has numbers that are not finite.")
-        if layout == "contiguous" and max(map(np.size, arguments)) <= _MOST_NUMBERS:
+        if layout == "contiguous" and max(map(np.size, values)) <= _MOST_NUMBERS:
             self._made.append((form, Made(arguments, values, caller.arithmetic.inputs.name, self._seconds)))
         return list(results.values())
 

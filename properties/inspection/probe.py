@@ -58,7 +58,7 @@ class Probe:
     """
 
     def __init__(self, caller: Caller, calls: int, until: float = inf, *, stacks: bool = False) -> None:
-        self.caller, self.calls, self.until, self._stacks = caller, calls, until, stacks
+        self.caller, self.calls, self.until, self.stacks = caller, calls, until, stacks
         self.operation = OPERATIONS[caller.operation]
         self.worst, self.wrong, self.tells = 0.0, tuple[Call, ...](), False
         self.records: list[tuple[Shape, Any]] = []
@@ -114,7 +114,7 @@ class Probe:
         further axis of the batch. Results that are right are returned, without those that sum over
         the batch. Otherwise the calls are made one by one, so that no reading mixes them.
         """
-        if self._stacks and len(calls) > 1 and (arguments := self._stacked(shape, calls)):
+        if self.stacks and len(calls) > 1 and (arguments := self._stacked(shape, calls)):
             with suppress(BrokenError, OutsideError, UngivenError):
                 found = self._split(self.values(arguments), arguments, shape.batch, len(calls))
                 if not any(reading.wrong.any() for results in found for reading in results.values()):

@@ -3,7 +3,7 @@ same results.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -202,27 +202,6 @@ def a_fork_shares_no_state_with_its_source(subject: Subject, *arguments: Any, ch
         Step("free", rows=(target,)),
     ]
     return _check_detour(decoding, program_place, detour, choose)
-
-
-@cache_law(of=(BATCHED,), domains=_RINGS)
-def the_order_of_rows_does_not_matter(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every program: the same program on a cache with its rows in another order gives the same
-    results.
-    """
-    decoding = _case(subject, arguments)
-    order = choose.order(decoding.rows)
-    place_of = np.argsort(order).tolist()
-
-    def moved(step: Step) -> Step:
-        if step.name in ("poison", "restart") or any(row >= decoding.rows for row in step.rows):
-            return step
-        rows = [place_of[row] for row in step.rows_of(decoding.rows)]
-        is_whole = step.name == "reorder" and len(rows) == decoding.rows
-        return replace(step, rows=tuple(rows[row] for row in order) if is_whole else tuple(rows))
-
-    changed = decoding.changed(steps=written([moved(step) for step in decoding.program]))
-    _check_equal(subject, decoding.results(), changed.results(), slice(None))
-    return decoding.rows > 1
 
 
 @cache_law("prefix", "causal", of=(BATCHED,), one_is_enough=True)

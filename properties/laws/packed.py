@@ -71,9 +71,9 @@ def _needs_exact_lengths(implementation: Implementation) -> str:
 @row(PACKED, domains=_DOMAINS, exempts=_needs_exact_lengths)
 def a_larger_max_seqlen_changes_nothing(case: Case) -> Sequence[Term] | None:
     """For every max_seqlen_q and max_seqlen_k: larger numbers give the same result."""
-    given = {name: case.arguments[name] for name in ("max_seqlen_q", "max_seqlen_k")}
+    given = {option: case.arguments[option] for option in ("max_seqlen_q", "max_seqlen_k")}
     surplus = case.choose.among([1, 8, 65, 128])
-    return [Term(instead={name: value + surplus for name, value in given.items() if value is not None})]
+    return [Term(instead={option: value + surplus for option, value in given.items() if value is not None})]
 
 
 @law(PACKED, needs=("attention",), domains=_DOMAINS)
@@ -92,7 +92,7 @@ def sequences_of_equal_lengths_equal_a_batch_of_attention(subject: Subject, *cas
         name: np.swapaxes(given[name][where], 1, 2).copy()
         for name, where in zip("qkv", (rows, keys, keys), strict=True)
     }
-    shared = {name: given[name] for name in attention.options if name in given}
+    shared = {option: given[option] for option in attention.options if option in given}
     arguments = tuple((dict.fromkeys(attention.parameters) | shared | batch).values())
     if not subject.implementation.takes(attention, arguments):
         return False

@@ -258,7 +258,7 @@ class Sizes:
             options = [sizes["kv_heads"] * group for group in self.domain.sizes.get("group", SIZES["group"])]
         if name == "value_dim" and "latent" in self.operation.parameters:
             most = sizes["head_dim"]
-            options = [*(size for size in options if size <= most), *({most - most // 3, most} - {0})]
+            options = [*(size for size in options if size <= most), *{most - most // 3, most}]
         if name == "rows":  # a table has at least the rows that are read
             fewest_rows = max(1, sizes.get("start_pos", 0) + sizes.get("seq_len", 0))
             options = (
