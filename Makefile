@@ -12,8 +12,8 @@ READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.docs
 PEERS  := .venv-peers
 
-PAGES := attack bench bench-operations bench-verify campaign-costs campaign-disturbed campaign-paper checkers criteria findings fuzz gates interrupts \
-	named readings results rotary seeds sharpness small-mistakes soundness worst
+PAGES := attack bench bench-operations bench-verify campaign-costs campaign-disturbed campaign-paper checkers criteria findings fuzz gates inspected \
+	interrupts named readings results rotary seeds sharpness small-mistakes soundness worst
 
 KERAS_BACKENDS := jax torch numpy
 VERIFY_PEERS = TRANSFORMERS_VERBOSITY=error $(PEERS)/bin/attnspec verify systems.peers:GROUPS --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)

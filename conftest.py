@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import get_args
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy is imported: one thread for each test process
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # one thread for each test process, and for those that it starts
 
 import jaxtyping
 import pytest
@@ -16,6 +16,9 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 from jaxtyping import config, install_import_hook, jaxtyped
+from threadpoolctl import threadpool_limits
+
+threadpool_limits(int(os.environ["OMP_NUM_THREADS"]), "blas")  # pytest's plugins have imported NumPy before
 
 
 def states_a_shape(annotation):

@@ -53,6 +53,7 @@ from oracles.formats import (
     preset,
 )
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
+from oracles.latent import latent_attention
 from oracles.lookups import learned_positional_encoding, rotate_half, table_lookup
 from oracles.masks import causal_mask, combine_masks, padding_mask
 from oracles.merge import merge_attention
@@ -108,6 +109,7 @@ __all__ = [
     "hard_masked_softmax",
     "hard_masked_softmax_vjp",
     "inv_freq",
+    "latent_attention",
     "learned_positional_encoding",
     "left_padding_mask",
     "merge_attention",

@@ -84,6 +84,8 @@ def checked(
     heads = Heads(q.shape[-3], k.shape[-3], conventions.kv_heads == "tile")
     layout = _Layout((*q.shape[:-1], k.shape[-2]), heads, checked_positions(rows, q.shape[-2]))
     bias = None if options["bias"] is None else _bias(options["bias"], layout.full, arithmetic)
+    shape = None if bias is None else bias.shape
+    bias = None if _ignores_bias(options, conventions) else bias
     visible, features = _logits(layout, asked, options, allowed, bias)
     scale = checked_scale(options["scale"])
     default = 1.0 if conventions.scale_default == "one" else 1.0 / sqrt(max(q.shape[-1], 1))
@@ -99,7 +101,8 @@ def checked(
         ),
         method=method,
         options={"scale": scale, "conventions": conventions},
-        bias=None if bias is None else bias.shape,
+        bias=None if bias is None else shape,
+        ignored_bias=shape if bias is None else None,
         sink=None if features is None or features.sink is None else (heads.heads, 1, 1),
     )
 
@@ -171,6 +174,11 @@ def _together(mask: Mask | None, causal: bool, conventions: Conventions) -> tupl
             "A mask is given with causal=True, but should not be: Conventions.causal_with_mask is 'refuse'."
         )
     return (mask, False) if conventions.causal_with_mask == "mask_wins" else (None, True)
+
+
+def _ignores_bias(options: FeatureOptions, conventions: Conventions) -> bool:
+    """Return whether a bias has no effect, since causality counts alone."""
+    return conventions.causal_with_mask == "causal_alone" and checked_flag(options["causal"], "causal")
 
 
 def _bias(given: Any, shape: tuple[int, ...], arithmetic: Arithmetic | None) -> Array:

@@ -4,7 +4,7 @@ caller's axes.
 Query heads that share a key head are folded: they become one problem with the rows of all of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -27,9 +27,10 @@ class AttentionCall(NamedTuple):
 
     q        the `chosen` query rows only
     lead     the given shape of query rows: (…, H, n_q), or (…, n_q) without an axis of heads
-    bias     the given shape of the bias; None without a bias
-    sink     the shape (H, 1, 1) of the sinks, with axes for rows and columns; None without sinks
     options  the options for ball arithmetic
+    bias     the given shape of the bias; None without a bias that has an effect
+    sink     the shape (H, 1, 1) of the sinks, with axes for rows and columns; None without sinks
+    ignored_bias  the given shape of a bias without an effect; None without one
     """
 
     q: Array
@@ -43,6 +44,7 @@ class AttentionCall(NamedTuple):
     options: dict[str, Any]
     bias: tuple[int, ...] | None = None
     sink: tuple[int, ...] | None = None
+    ignored_bias: tuple[int, ...] | None = None
 
     @property
     def inputs(self) -> Inputs:
@@ -106,7 +108,8 @@ class AttentionCall(NamedTuple):
         """Return the tangents of the bias and of the sinks, in the layout of these inputs. Raises
         ValueError for a tangent whose input is missing.
         """
-        for x, name, argument_shape in ((dbias, "dbias", self.bias), (dsink, "dsink", self.sink)):
+        given_bias = self.ignored_bias if self.bias is None else self.bias
+        for x, name, argument_shape in ((dbias, "dbias", given_bias), (dsink, "dsink", self.sink)):
             if x is not None and argument_shape is None:
                 raise ValueError(f"{name} is given, but should not be: there is no {name[1:]}.")
         of_bias = of_sink = None
@@ -175,6 +178,16 @@ class AttentionCall(NamedTuple):
         if self.sink is not None:
             results[-1] = Ball(results[-1].mid.reshape(-1), results[-1].rad.reshape(-1))
         return tuple(results)
+
+    def bias_gradient(self, finer: Sequence[Enclosure]) -> Enclosure | None:
+        """Return the gradient of the bias, the first of `finer`; 0 for a bias without an effect, and None
+        without a bias.
+        """
+        if self.bias is not None:
+            return finer[0]
+        return (
+            None if self.ignored_bias is None else Enclosure(np.zeros(self.ignored_bias), np.zeros(self.ignored_bias))
+        )
 
     def summed(self, finer: Balls) -> list[Gathered]:
         """Return the gradients of the bias and of the sinks as sums that are not finished, given the

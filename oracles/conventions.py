@@ -60,7 +60,8 @@ class Conventions:
     lse_sink          the log-sum-exp has the sink in it (`included`) or not (`excluded`)
     scale_default     the default scale: 1/√d (`rsqrt`) or 1 (`one`)
     causal_with_mask  a mask and causality `compose`; or only one of them counts (`mask_wins`,
-                      `causal_wins`); or the call is refused (`refuse`)
+                      `causal_wins`); or causality counts, and neither the mask nor the bias does
+                      (`causal_alone`); or a mask with causality is refused (`refuse`)
     alibi_slopes      the slopes of n heads. `press`: 2^(−8h/m) for the largest power of two m ≤ n,
                       then every second slope of 2m heads. `geometric`: 2^(−8h/n)
     alibi_reference   biases are −slope·|p − j| (`distance`) or slope·j (`key`)
@@ -98,7 +99,7 @@ class Conventions:
     lse_base: Literal["e", "2"] = "e"
     lse_sink: Literal["included", "excluded"] = "included"
     scale_default: Literal["rsqrt", "one"] = "rsqrt"
-    causal_with_mask: Literal["compose", "mask_wins", "causal_wins", "refuse"] = "compose"
+    causal_with_mask: Literal["compose", "mask_wins", "causal_wins", "causal_alone", "refuse"] = "compose"
     alibi_slopes: Literal["press", "geometric"] = "press"
     alibi_reference: Literal["distance", "key"] = "distance"
     yarn_truncate: Literal["truncated", "exact"] = "truncated"

@@ -94,7 +94,7 @@ def attention_vjp(
     """
     call = checked(q, k, v, options)
     dq, dk, dv, *finer = gradients(call, grad_out, grad_lse, call.finished)
-    return dq, dk, dv, finer[0] if call.bias is not None else None, finer[-1] if call.sink is not None else None
+    return dq, dk, dv, call.bias_gradient(finer), finer[-1] if call.sink is not None else None
 
 
 def gradients(

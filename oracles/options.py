@@ -80,7 +80,7 @@ class DotProductOptions(MultiHeadOptions, CausalOptions, total=False):
     """The options of scaled dot-product attention."""
 
 
-class _SoftmaxOptions(_ScaleOptions, total=False):
+class _ScoreOptions(AnswerOptions, total=False):
     window: Annotated[
         Window,
         Option("(left, right): a query attends only to p − left ≤ j ≤ p + right; None is no limit", (None, None)),
@@ -89,15 +89,14 @@ class _SoftmaxOptions(_ScaleOptions, total=False):
     sink: Annotated[Any, Option("(H,): for each head the logit of a key without a value; −∞ for a head without a sink")]
 
 
-class _CausalityOptions(_SoftmaxOptions, total=False):
+class _CausalityOptions(_ScoreOptions, total=False):
     causal: Annotated[bool, Option("the query at position p attends only to keys j ≤ p", False)]
 
 
-class FeatureOptions(_CausalityOptions, total=False):
-    """The options of `attention_vjp`."""
+class LatentOptions(_CausalityOptions, total=False):
+    """The options of `latent_attention`."""
 
     mask: Annotated[Any, Option("bool, broadcast to (…, H, n_q, n_k)")]
-    bias: Annotated[Any, Option("float, broadcast to (…, H, n_q, n_k); −∞ masks the entry")]
     offset: Annotated[
         Any,
         Option(
@@ -107,7 +106,13 @@ class FeatureOptions(_CausalityOptions, total=False):
     ]
 
 
-class PackedOptions(_CausalityOptions, total=False):
+class FeatureOptions(_ScaleOptions, LatentOptions, total=False):
+    """The options of `attention_vjp`."""
+
+    bias: Annotated[Any, Option("float, broadcast to (…, H, n_q, n_k); −∞ masks the entry")]
+
+
+class PackedOptions(_ScaleOptions, _CausalityOptions, total=False):
     """The options of `packed_attention`."""
 
     seqused_q: Annotated[Any, Option("integers (sequences,): how many of its query rows a sequence uses; all if None")]
@@ -126,7 +131,7 @@ class PackedGradientOptions(PackedOptions, total=False):
     grad_lse: Annotated[Any, Option("the cotangent of the log-sum-exp, in the shape of lse; 0 if None")]
 
 
-class PagedOptions(_SoftmaxOptions, total=False):
+class PagedOptions(_ScaleOptions, _ScoreOptions, total=False):
     """The options of `paged_attention`."""
 
     cu_q: Annotated[

@@ -13,11 +13,12 @@ an arithmetic with stored differences or parts, or with narrow accumulators.
 
     ε_j = exp((6u + slope)·(|s_j| + |m|) + δ_j + δ_m) − 1 + ε                                     (1)
 
-Here u is the unit roundoff between the products, `slope` and ε are the accuracy of the exponential
-(ε is its error at 0 if s_j = m = 0 exactly), and δ_j is the error of a score. The products that are
-not 0 alone are rounded, so with c of them δ_j ≤ γ_{c+5}·Σ|q·k| + 2u_scaled·Σ|q·k| +
-2u_stored·|s_j|. Where every product is 0, each covered kernel computes the score 0 exactly, with
-every way to scale it.
+Here u is the unit roundoff between the products, `slope` and ε are the accuracy of the exponential,
+and δ_j is the error of a score. ε is the exponential's error at 0 if s_j = m = 0 exactly, and the
+reference cannot be the other score: all scores are 0, or the other one is more than 2^rescale_slack
+below. The products that are not 0 alone are rounded, so with c of them δ_j ≤ γ_{c+5}·Σ|q·k| +
+2u_scaled·Σ|q·k| + 2u_stored·|s_j|. Where every product is 0, each covered kernel computes the score
+0 exactly, with every way to scale it.
 
 The kernel stores y·(1 ± ε) in the format of the weights, where ε is ε_j, and the error of the
 divisor beside it. What y is depends on the kernel, and on what it read before:
@@ -74,6 +75,7 @@ __all__ = [
     "possible_outputs",
     "possible_weights",
     "scores_of",
+    "sum_error",
 ]
 
 DEAD = 110.0
@@ -109,8 +111,8 @@ def possible_log_sum_exps(problem: Problem, a: Arithmetic, unit: float = 1.0) ->
     with np.errstate(all="ignore"):
         pairs = Pairs.of(*scores_of(problem, a), a)
         lse, m = (pairs.scores - np.log(pairs.p))[:, 0], pairs.scores.max(-1)
-        of_sum = (pairs.p * ((1 + pairs.weights) * (1 + pairs.later) - 1)).sum(-1) + pairs.finish[:, 0]
-        error = -np.log1p(-of_sum) + (a.log + slope_of(a) + NUDGE) * (np.abs(m) + np.abs(lse) + 1)
+        of_sum = (sum_error(pairs, a) + pairs.finish)[:, 0]
+        error = of_sum + (a.log + slope_of(a) + NUDGE) * (np.abs(m) + np.abs(lse) + 1)
         target = a.saved_lse or a.elementwise
         ends = Possible((lse - error) / unit, (lse + error) / unit)
         return hull(ends, known(ends, pairs.known, target, a))
@@ -179,7 +181,9 @@ class Pairs(NamedTuple):
         x = np.where(of_pair, s - m, -np.inf)
         e = np.exp(x)
         total = e.sum(-1, keepdims=True)
-        zero = (s == 0) & (m == 0) & (delta == 0)
+        lowest = np.where(of_pair, x, 0.0).min(-1, keepdims=True)
+        is_first = (lowest == 0) | (-lowest > slack(a) * np.log(2) * (1 + 1e-6))
+        zero = (s == 0) & (m == 0) & (delta == 0) & is_first
         argument = argument_of(a, s, m) + delta + np.where(s == m, delta, 0.0).max(-1, keepdims=True)
         weights = np.where(zero, a.exp.at_zero, np.expm1(argument) + a.exp.relative)
         later = np.expm1(argument) + _of_rescaling(a, n_k) + a.log * (1 + np.abs(m))
@@ -250,16 +254,30 @@ def _factors(e: Array, x: Array, errors: Array, finish: Array, a: Arithmetic) ->
 
 def _bounds(pairs: Pairs, values: Array, a: Arithmetic) -> tuple[Array, Array]:
     """Return the smallest and the largest output of (3), before it is stored."""
-    less = np.maximum(1 - pairs.later, 0.0)
-    low, high = np.maximum(pairs.factors[0], 0.0) * less, pairs.factors[1] * (1 + pairs.later)
-    terms = (pairs.p[..., None] * values)[None] * np.stack([low, high])[..., None]
+    terms = (pairs.p[..., None] * values)[None] * np.stack(_rescaled(pairs, *pairs.factors))[..., None]
     sums = terms.min(0).sum(1), terms.max(0).sum(1)
-    if not a.stored_sum:
-        low, high = np.maximum(1 - pairs.weights, 0.0) * less, (1 + pairs.weights) * (1 + pairs.later)
-    smallest, largest = ((pairs.p * factor).sum(-1, keepdims=True) for factor in (low, high))
+    smallest, largest = _sums(pairs, a)
     candidates = np.stack([side / by for side in sums for by in (smallest, largest)])
     rest = pairs.finish * np.abs(terms).max(0).sum(1) / smallest
     return candidates.min(0) - rest, candidates.max(0) + rest
+
+
+def _rescaled(pairs: Pairs, low: Array, high: Array) -> tuple[Array, Array]:
+    """Return the smallest and the largest factors of weights after they are rescaled."""
+    return np.maximum(low, 0.0) * np.maximum(1 - pairs.later, 0.0), high * (1 + pairs.later)
+
+
+def _sums(pairs: Pairs, a: Arithmetic) -> tuple[Array, Array]:
+    """Return the smallest and the largest sum of the weights of a row, divided by D."""
+    factors = pairs.factors if a.stored_sum else (1 - pairs.weights, 1 + pairs.weights)
+    low, high = ((pairs.p * factor).sum(-1, keepdims=True) for factor in _rescaled(pairs, *factors))
+    return low, high
+
+
+def sum_error(pairs: Pairs, a: Arithmetic) -> Array:
+    """Return the exponent of the error of the sum of the weights of each row, as a column."""
+    smallest, largest = _sums(pairs, a)
+    return np.asarray(np.fmax(np.log(largest), -np.log(smallest)))
 
 
 def _in_range(v: Array, a: Arithmetic) -> NDArray[np.bool_]:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from oracles.ball import Array, gamma
 from oracles.error_analysis.computation import roundoff
 from oracles.formats import Arithmetic
-from oracles.possible_attention import Pairs, Problem, argument_of, finish_of, outputs_of, scores_of
+from oracles.possible_attention import Pairs, Problem, argument_of, finish_of, outputs_of, scores_of, sum_error
 from oracles.possible_results import NUDGE, Possible, exactly, hull, kept, known, product, summed
 
 __all__ = ["possible_gradients"]
@@ -76,18 +76,18 @@ def possible_gradients(problem: Problem, g: Array, a: Arithmetic) -> PossibleGra
         )
 
 
-def _weights_of_gradients(pairs: "Pairs", n_k: int, a: Arithmetic) -> Possible:
+def _weights_of_gradients(pairs: Pairs, n_k: int, a: Arithmetic) -> Possible:
     """Return the set of the weight P of each pair, with the errors of (7)."""
     lse = pairs.scores - np.log(pairs.p)
     lse = np.abs(np.where(np.isfinite(lse), lse, 0.0)).max(-1, keepdims=True)
-    of_sum = pairs.weights.max(-1, keepdims=True) + pairs.later.max(-1, keepdims=True)
-    argument = argument_of(a, pairs.scores, lse) + a.log * (1 + lse) + 2 * roundoff(a.saved_lse) * lse + of_sum
+    of_lse = a.log * (1 + lse) + 2 * roundoff(a.saved_lse) * lse + sum_error(pairs, a)
+    argument = argument_of(a, pairs.scores, lse) + of_lse
     error = pairs.weights + np.expm1(argument + finish_of(a, n_k) + pairs.weights) + a.exp.relative
     p = Possible(pairs.p * np.maximum(1 - error, 0.0), pairs.p * (1 + error))
     return kept(kept(p, a.saved_weights, a), a.weights, a)
 
 
-def _grad_scores(pairs: "Pairs", p: Possible, problem: Problem, g: Array, a: Arithmetic) -> Possible:
+def _grad_scores(pairs: Pairs, p: Possible, problem: Problem, g: Array, a: Arithmetic) -> Possible:
     """Return the set of dS of each pair, with the errors of (9)."""
     u = _of_gradients(a)
     values = problem.v[pairs.keys]

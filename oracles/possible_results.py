@@ -95,7 +95,7 @@ def product(x: Possible, y: Possible) -> Possible:
 
 
 def summed(x: Possible, roundoff: float) -> Possible:
-    """Return the sets of sums along the last axis, with an error of γ_{n+2} for n terms that are not 0."""
+    """Return the sets of sums along the last axis. The error is γ_{n+2} for n terms that are not 0."""
     sizes = np.maximum(np.abs(x.lower), np.abs(x.upper))
     terms = roundoff * ((sizes > 0).sum(-1) + 2)
     error = (terms / (1 - terms) + NUDGE) * sizes.sum(-1)

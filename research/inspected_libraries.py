@@ -1,100 +1,232 @@
 """What `attnspec inspect` finds out about functions of released libraries: `python -m
 research.inspected_libraries` writes docs/inspected.md.
 
-Each function is inspected as it is, without an adapter and without a declaration. A library that is
-not installed is left out. The environment of `make peers` has the libraries.
+Each function is inspected without an adapter and without a declaration. What its documentation says
+about conventions was read by hand; each inferred convention is compared with it. A library that is
+not installed is left out.
 """
 
 import argparse
+import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib import import_module, metadata
-from operator import attrgetter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from properties.inspection.form_trials import NoFormError
-from properties.portraits.portrait import inspect
+from properties.portraits.portrait import OperationPortrait, inspect
 from properties.views.whole import write_whole
 
-__all__ = ["FUNCTIONS", "Row", "markdown", "row_of"]
+__all__ = ["FUNCTIONS", "Function", "Row", "markdown", "row_of"]
 
 _PAGE = Path(__file__).parents[1] / "docs/inspected.md"
-_SDPA, _SOFTMAX, _ROTARY = "scaled_dot_product_attention", "hard_masked_softmax", "apply_rotary"
-_MOST_LETTERS = 240  # of a cell
+_SDPA, _SINUSOID = "scaled_dot_product_attention", "sinusoidal_positional_encoding"
+_MOST_LETTERS = 400  # of a cell
 
-FUNCTIONS: Sequence[tuple[str, str, str, str]] = (
-    ("torch", "torch.nn.functional", "scaled_dot_product_attention", "attention"),
-    ("jax", "jax.nn", "dot_product_attention", "attention"),
-    ("flax", "flax.linen", "dot_product_attention", _SDPA),
-    ("equinox", "equinox.nn._attention", "dot_product_attention", _SDPA),
-    ("keras", "keras.ops", "dot_product_attention", _SDPA),
-    ("memory-efficient-attention-pytorch", "memory_efficient_attention_pytorch.memory_efficient_attention",
-     "memory_efficient_attention", _SDPA),
-    ("scipy", "scipy.special", "softmax", _SOFTMAX),
-    ("transformers", "transformers.models.llama.modeling_llama", "rotate_half", "rotate_half"),
-    ("transformers", "transformers.models.gptj.modeling_gptj", "rotate_every_two", "rotate_half"),
-    ("x-transformers", "x_transformers.x_transformers", "rotate_half", "rotate_half"),
-    ("local-attention", "local_attention.rotary", "rotate_half", "rotate_half"),
-    ("kornia", "kornia.feature.lightglue", "rotate_half", "rotate_half"),
-    ("rotary-embedding-torch", "rotary_embedding_torch", "apply_rotary_emb", _ROTARY),
-    ("diffusers", "diffusers.models.embeddings", "get_timestep_embedding", "sinusoidal_positional_encoding"),
-    ("tinygrad", "tinygrad", "Tensor.scaled_dot_product_attention", _SDPA),
-)  # fmt: skip
-"""Distributions, their modules and functions, and the operations as which they are inspected."""
+
+@dataclass(frozen=True)
+class Function:
+    """A function of a released library.
+
+    distribution  the name under which the library is installed
+    imports       import statements
+    call          the function as code. A lambda passes the arguments of the operation in another form
+    operation     the operation as which the function is inspected
+    documented    what the documentation says: values of conventions, of which one is true
+    document      which document says so
+    """
+
+    distribution: str
+    imports: str
+    call: str
+    operation: str
+    documented: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    document: str = ""
+
+
+FUNCTIONS: Sequence[Function] = (
+    Function(
+        "torch",
+        "import torch",
+        "torch.nn.functional.scaled_dot_product_attention",
+        "attention",
+        {
+            **{"scale_default": ["rsqrt"], "causal": ["top_left"], "mask_polarity": ["true_allows"]},
+            **{"causal_with_mask": ["refuse"], "kv_heads": ["repeat"]},
+        },
+        "docstring, with its equivalent code",
+    ),
+    Function(
+        "jax",
+        "import jax",
+        "jax.nn.dot_product_attention",
+        "attention",
+        {"scale_default": ["rsqrt"], "mask_polarity": ["true_allows"], "window": ["bound"]},
+        "docstring: mask, scale, local_window_size",
+    ),
+    Function(
+        "keras",
+        "import keras",
+        "keras.ops.dot_product_attention",
+        "attention",
+        {"scale_default": ["rsqrt"], "mask_polarity": ["true_allows"]},
+        "docstring: mask, scale",
+    ),
+    Function(
+        "flax",
+        "import flax.linen",
+        "flax.linen.dot_product_attention",
+        _SDPA,
+        {"mask_polarity": ["true_allows"]},
+        "docstring: mask",
+    ),
+    Function("equinox", "from equinox.nn import _attention", "_attention.dot_product_attention", _SDPA),
+    Function(
+        "memory-efficient-attention-pytorch",
+        "from memory_efficient_attention_pytorch.memory_efficient_attention import attention",
+        "attention",
+        "attention",
+    ),
+    Function(
+        "transformers",
+        "from transformers.models.llama.modeling_llama import apply_rotary_pos_emb",
+        "lambda x, cos, sin: apply_rotary_pos_emb(x, x, cos, sin, unsqueeze_dim=0)[0]",
+        "apply_rotary",
+        {"rope_pairing": ["half"]},
+        "docstring of rotate_half",
+    ),
+    Function(
+        "transformers",
+        "from transformers.models.gptj.modeling_gptj import create_sinusoidal_positions",
+        "create_sinusoidal_positions",
+        _SINUSOID,
+    ),
+    Function(
+        "diffusers",
+        "from diffusers.models.embeddings import apply_rotary_emb",
+        "lambda x, cos, sin: apply_rotary_emb(x, (cos, sin))",
+        "apply_rotary",
+        {"rope_pairing": ["adjacent"]},
+        "docstring: inputs are reshaped as complex numbers",
+    ),
+    Function(
+        "diffusers",
+        "import torch\nfrom diffusers.models.embeddings import get_timestep_embedding",
+        "lambda seq_len, embed_dim, start_pos: "
+        "get_timestep_embedding(torch.arange(start_pos, start_pos + seq_len), embed_dim)",
+        _SINUSOID,
+        {"sinusoid_layout": ["concatenated", "tensor2tensor"]},
+        "docstring: flip_sin_to_cos",
+    ),
+    Function(
+        "rotary-embedding-torch",
+        "from rotary_embedding_torch import RotaryEmbedding",
+        "lambda x, start_pos: RotaryEmbedding(x.shape[-1]).rotate_queries_or_keys(x, offset=start_pos)",
+        "rope",
+    ),
+    Function(
+        "positional-encodings",
+        "import torch\nfrom positional_encodings.torch_encodings import PositionalEncoding1D",
+        "lambda seq_len, embed_dim, start_pos: "
+        "PositionalEncoding1D(embed_dim)(torch.zeros(1, start_pos + seq_len, embed_dim))[0, start_pos:]",
+        _SINUSOID,
+    ),
+    Function(
+        "scipy", "import scipy.special", "lambda scores: scipy.special.softmax(scores, axis=-1)", "hard_masked_softmax"
+    ),
+    Function(
+        "tinygrad",
+        "from tinygrad import Tensor",
+        "lambda q, k, v: Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v)).numpy()",
+        _SDPA,
+    ),
+)
+"""Functions of released libraries, and what their documentation says."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was found out about a function: clauses for the cells of the table."""
+    """What was found out about a function: clauses for the cells of the table. `wrong` are the inferred
+    conventions that contradict the documentation.
+    """
 
     library: str
-    function: str
+    call: str
     operation: str
     inferred: str = ""
+    documented: str = ""
     unknown: str = ""
     anomalies: str = ""
     calls: int = 0
     seconds: float = 0.0
+    wrong: tuple[str, ...] = ()
 
 
-def row_of(distribution: str, module: str, name: str, operation: str, seconds: float) -> Row | None:
+def row_of(function: Function, seconds: float) -> Row | None:
     """Return what was found out about a function in some seconds; None if its library is not here."""
+    names: dict[str, Any] = {}
     try:
-        library = f"{distribution} {metadata.version(distribution)}"
-        function = attrgetter(name)(import_module(module))
+        library = f"{function.distribution} {metadata.version(function.distribution)}"
+        exec(function.imports, names)
     except ImportError:
         return None
     started = time.monotonic()
     try:
-        (portrait,) = inspect({operation: function}, until=started + seconds).operations
+        (portrait,) = inspect({function.operation: eval(function.call, names)}, until=started + seconds).operations
     except NoFormError as error:
-        return Row(library, name, operation, unknown=str(error), seconds=time.monotonic() - started)
-    form = [f"{fact.subject}: {fact.says}" for fact in portrait.facts if fact.subject in ("arrays", "axes", "options")]
-    conventions = [f"{convention}={value!r}" for convention, value in portrait.conventions.items()]
-    assumed = portrait.form.assumed if portrait.form else ()
+        unknown = str(error)
+        return Row(library, function.call, function.operation, unknown=unknown, seconds=time.monotonic() - started)
     return Row(
-        *(library, name, operation, "; ".join([*conventions, *form]), "; ".join([*portrait.unknown, *assumed])),
-        *("; ".join(portrait.anomalies), portrait.calls, time.monotonic() - started),
+        library,
+        function.call,
+        function.operation,
+        "; ".join(f"{convention}={value!r}" for convention, value in portrait.conventions.items()),
+        _compared(function, portrait),
+        "; ".join(portrait.unknown),
+        "; ".join(portrait.anomalies),
+        portrait.calls,
+        time.monotonic() - started,
+        tuple(
+            convention
+            for convention, values in function.documented.items()
+            if portrait.conventions.get(convention, values[0]) not in values
+        ),
     )
+
+
+def _compared(function: Function, portrait: OperationPortrait) -> str:
+    """What the documentation says beside what was inferred."""
+    verdicts: dict[str, list[str]] = {}
+    for convention, values in function.documented.items():
+        inferred = portrait.conventions.get(convention)
+        verdict = "not inferred" if inferred is None else "the same" if inferred in values else f"says {values[0]!r}"
+        verdicts.setdefault(verdict, []).append(convention)
+    said = "; ".join(f"{', '.join(names)}: {verdict}" for verdict, names in verdicts.items())
+    return f"{said} ({function.document})" if said else ""
 
 
 def markdown(rows: Sequence[Row]) -> str:
     """Return the page."""
+    wrong = sum(len(row.wrong) for row in rows)
+    inferred = [row for row in rows if row.inferred]
     lines = [
         "# Released libraries, inspected",
         "",
-        "Each function is inspected as it is: no adapter, no declaration. A cell of unknowns says what could not be",
-        "determined, and why.",
+        "Each function is inspected without an adapter and without a declaration. A lambda passes the arguments in the",
+        "form that the function takes. What the documentation says was read by hand.",
         "",
-        "| library | function | inspected as | inferred | unknown | anomalies | calls | seconds |",
-        "|---|---|---|---|---|---|---:|---:|",
+        f"Conventions of {len(inferred)} functions of {len({row.library for row in inferred})} libraries are inferred. "
+        f"{wrong or 'None'} of them {'contradicts' if wrong < 2 else 'contradict'} the documentation.",
+        "",
+        "| library | function | inspected as | inferred | documentation | unknown | anomalies | calls | seconds |",
+        "|---|---|---|---|---|---|---|---:|---:|",
     ]
     for row in rows:
-        texts = (row.inferred, row.unknown, row.anomalies)
-        cells = " | ".join(_cell(text) for text in texts)
+        cells = " | ".join(_cell(text) for text in (row.inferred, row.documented, row.unknown, row.anomalies))
         lines.append(
-            f"| {row.library} | `{row.function}` | {row.operation} | {cells} | {row.calls or '—'} | {row.seconds:.3g} |"
+            f"| {row.library} | `{row.call}` | {row.operation} | {cells} | {row.calls or '—'} | {row.seconds:.3g} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -108,9 +240,10 @@ def _cell(text: str) -> str:
 def main() -> None:
     """Write the page."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--seconds", type=float, default=60.0, help="time for each function")
+    options.add_argument("--seconds", type=float, default=300.0, help="time for each function")
     seconds = options.parse_args().seconds
-    rows = [row for function in FUNCTIONS if (row := row_of(*function, seconds))]
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    rows = [row for function in FUNCTIONS if (row := row_of(function, seconds))]
     write_whole(_PAGE, markdown(rows))
 
 

@@ -4,8 +4,10 @@ from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES
 from systems import (
+    batched_caches,
     caches,
     fairseq2,
+    latent_attention,
     leximind,
     mpmath_witness,
     numpy_frequencies,
@@ -44,7 +46,8 @@ GROUPS: dict[str, list[Implementation]] = {
     "ONNX": onnx_engines.IMPLEMENTATIONS,
     "Packed sequences": packed_sequences.IMPLEMENTATIONS,
     "Keys in pages": paged_keys.IMPLEMENTATIONS,
-    "Caches": caches.IMPLEMENTATIONS,
+    "Latent attention": latent_attention.IMPLEMENTATIONS,
+    "Caches": [*caches.IMPLEMENTATIONS, *batched_caches.IMPLEMENTATIONS],
     "PyTorch: multi-head attention": [*torch_multi_head.IMPLEMENTATIONS, *torch_encoder_layer.IMPLEMENTATIONS],
     "PyTorch: positional encodings": torch_positional.IMPLEMENTATIONS,
     "Rotations as models use them": [*torch_frequencies.IMPLEMENTATIONS, *numpy_frequencies.IMPLEMENTATIONS],

@@ -106,11 +106,9 @@ def flash_attn_varlen_func(
     assert options.pop("max_seqlen_k") >= max(lengths)
     used = [row[: -(-length // k.shape[1])] for row, length in zip(block_table, lengths, strict=True)]
     cu_k = torch.nn.functional.pad(seqused_k.cumsum(0), (1, 0))
-    longest = options.pop("max_seqlen_q")
+    longest = options.pop("max_seqlen_q"), max(lengths)
     keys, values = (_gathered(pages, used, lengths) for pages in (k, v))
-    return packed_sequences.flash_attn_varlen_func(
-        q, keys, values, cu_seqlens_q, cu_k, longest, max(lengths), **options
-    )
+    return packed_sequences.flash_attn_varlen_func(q, keys, values, cu_seqlens_q, cu_k, *longest, **options)
 
 
 def flash_attn_with_kvcache(
@@ -119,10 +117,11 @@ def flash_attn_with_kvcache(
     """The output, and the log-sum-exp (batch, heads, n_q), of as many queries for each sequence."""
     batch, n_q = q.shape[:2]
     out, lse = flash_attn_varlen_func(
-        q=q.flatten(0, 1), k=k_cache, v=v_cache, seqused_k=cache_seqlens, block_table=block_table,
-        cu_seqlens_q=n_q * torch.arange(batch + 1), max_seqlen_q=n_q, max_seqlen_k=int(cache_seqlens.max()), **options,
-    )  # fmt: skip
-    return out.reshape(batch, n_q, *out.shape[1:]), lse.reshape(-1, batch, n_q).transpose(0, 1)
+        **{"q": q.flatten(0, 1), "k": k_cache, "v": v_cache, "seqused_k": cache_seqlens, "block_table": block_table},
+        cu_seqlens_q=n_q * torch.arange(batch + 1),
+        **{"max_seqlen_q": n_q, "max_seqlen_k": int(cache_seqlens.max()), **options},
+    )
+    return out.unflatten(0, (batch, n_q)), lse.unflatten(1, (batch, n_q)).transpose(0, 1)
 
 
 class BatchPrefillWithPagedKVCacheWrapper:
@@ -144,9 +143,9 @@ class BatchPrefillWithPagedKVCacheWrapper:
         lengths = torch.where(counts == 0, 0, (counts - 1) * page_size + last_page_len).tolist()
         used = [kv_indices[start:end] for start, end in pairwise(kv_indptr.tolist())]
         cu_k = torch.tensor([0, *np.cumsum(lengths).tolist()])
-        keys, values = (_gathered(pages, used, lengths) for pages in paged_kv_cache)
+        k, v = (_gathered(pages, used, lengths) for pages in paged_kv_cache)
         out, lse = packed_sequences.flash_attn_varlen_func(
-            q, keys, values, qo_indptr, cu_k, 0, 0,
+            q, k, v, qo_indptr, cu_k, 0, 0,
             softmax_scale=self.planned["sm_scale"], causal=self.planned["causal"], window_size=(window_left, -1),
             softcap=self.planned["logits_soft_cap"] or 0.0,
         )  # fmt: skip

@@ -187,6 +187,7 @@ ELSEWHERE: dict[str, str] = {
     "attention_jvp": "It is the derivative of attention with its features: the extended definitions state it.",
     "packed_attention": "It is attention of each packed sequence: the extended definitions state it.",
     "packed_attention_vjp": "It is the gradient of attention of packed sequences: the extended definitions state it.",
+    "latent_attention": "It is attention over latent rows: the extended definitions state it.",
     "paged_attention": "It is attention over keys in pages: the extended definitions state it.",
     "merge_attention": "It joins attention over two parts of the keys: the extended definitions state it.",
     "alibi_slopes": "It is the slope of each head: the extended definitions state it.",
@@ -261,6 +262,14 @@ EXTENDED: dict[str, Equation] = {
             r"\dot{\mathrm{lse}} &= \sum_j w_j \dot{u}_j + w_{\mathrm{sink}}\, \dot{\mathrm{sink}}",
             r"\dot{\mathrm{out}} &= \sum_j w_j (\dot{u}_j - \dot{\mathrm{lse}})\, v_j + \sum_j w_j \dot{v}_j",
         )
+    ),
+    # latent
+    "latent_attention": Equation(
+        r"\mathrm{out}, \mathrm{lse} = \operatorname{attention}(q, \ell, \ell_{\,:c}),"
+        r" \qquad s_{h i j} = \mathrm{scale} \sum_{c'} q_{h i c'}\, \ell_{j c'}"
+    ),
+    "latent_layer": Equation(
+        r"\mathrm{out}_h = \operatorname{attention}(q_h,\; [\ell_{\,:c} W^{UK}_h, \ell_{\,c:}],\; \ell_{\,:c} W^{UV}_h)"
     ),
     # packed
     "packed_attention": Equation(

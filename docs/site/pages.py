@@ -36,7 +36,7 @@ __all__ = ["Site"]
 HERE = Path(__file__).parent
 MODULES = ("activation", "positional_encoding", "attention")
 EXTENDED_MODULES = (
-    *("attention", "attention_steps", "attention_derivatives", "packed", "paged", "sequence_masks", "alibi"),
+    *("attention", "attention_steps", "attention_derivatives", "packed", "paged", "latent", "sequence_masks", "alibi"),
     *("rotary_frequencies", "frequency_kinds", "frequency_bands", "rotary"),
 )
 WIDE = "```{raw} html\n<span class='wide'></span>\n```"

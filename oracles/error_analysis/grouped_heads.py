@@ -155,7 +155,8 @@ class Gathered(NamedTuple):
         sums = [
             part.sums if len(part.sums) > 2 else (*part.sums, np.abs(part.sums[0]) + part.sums[1]) for part in parts
         ]
-        totals = tuple(np.sum(each, axis=0) for each in zip(*sums, strict=True))
+        with np.errstate(all="ignore"):
+            totals = tuple(np.sum(each, axis=0) for each in zip(*sums, strict=True))
         return Gathered(totals, (), sum(part.number for part in parts), 0)
 
     def finished(self, arithmetic: Arithmetic | None) -> Ball:

@@ -284,8 +284,13 @@ class _Parts(NamedTuple):
 def _costs(t: Terms, m: Array, lse: Array) -> _Costs:
     """Return the costs of the sums, for any number of large keys."""
     shared = t.shared.of_row(m, lse) + t.stored_differences * m
-    cancelled = max(t.shared.rescale - t.shared.rescaling, 0.0) / 2
-    return _Costs(shared, shared - cancelled, t.separate.of_row(m, lse), t.sum.terms, t.sum.result)
+    return _Costs(shared, shared, t.separate.of_row(m, lse), t.sum.terms, t.sum.result)
+
+
+def _cancelled(t: Terms, own: Terms) -> float:
+    """Return the part of h that cancels in the quotient: (N − 1)·ε/2 of the modelled rescalings."""
+    rescale, rescaling = t.shared.rescale - own.shared.rescale, t.shared.rescaling - own.shared.rescaling
+    return max(rescale - rescaling, 0.0) / 2
 
 
 def _costs_of_few(t: Terms, usual: _Costs, a: Sums, centre: Bound, large: NDArray[np.int64]) -> _Costs:
@@ -384,6 +389,7 @@ class _Quotient(NamedTuple):
         t, a, inflation = problem.terms, found.sums, 1 + 8 * gamma(problem.n_k + 8, ROUNDOFF)
         sizes = _sizes(problem, found, inflation)
         costs = _costs(t, sizes.maximum, sizes.lse)
+        costs = costs._replace(quotient=costs.shared - _cancelled(t, problem.own))
         if a.large is not None:
             costs = _costs_of_few(t, costs, a, np.abs(problem.centre), a.large)
         h = costs.shared

@@ -353,6 +353,29 @@ def test_bad_input_is_refused_in_a_sentence(options: dict[str, Any], error: type
         oracles.attention(q, k, v, **options)
 
 
+def test_causality_alone_ignores_the_mask_and_the_bias() -> None:
+    """The results are those without a mask and a bias. The gradient of the bias is 0, and its tangent has
+    no effect.
+    """
+    alone, random = Conventions(causal_with_mask="causal_alone"), np.random.default_rng(0)
+    q, k, v, g = (random.normal(size=(2, 4, 3)) for _ in range(4))
+    ignored: Any = {"mask": random.random((2, 4, 4)) > 0.5, "bias": random.normal(size=(1, 4)), "conventions": alone}
+    for name, arguments, tangents in (
+        ("attention", (q, k, v), {}),
+        ("attention_vjp", (q, k, v, g), {}),
+        ("attention_jvp", (q, k, v, g, g, g), {"dbias": np.ones((1, 4))}),
+    ):
+        found = getattr(oracles, name)(*arguments, **ignored, **tangents, causal=True)
+        plain = getattr(oracles, name)(*arguments, causal=True)
+        for one, other in zip(found[:3], plain[:3], strict=True):
+            assert np.array_equal(one.mid, other.mid)
+        if name == "attention_vjp":
+            assert not found[3].mid.any()
+            assert found[3].mid.shape == (1, 4)
+        with_bias = getattr(oracles, name)(*arguments, **ignored, **tangents)
+        assert not np.array_equal(found[0].mid, with_bias[0].mid)
+
+
 def test_a_sink_is_a_summand_and_a_block_of_its_own() -> None:
     """One block of keys is rescaled once where a sink comes after it, by the oracle too; at once, none is."""
     sizes = Sizes(2, 8, 4, 3, 0.5)

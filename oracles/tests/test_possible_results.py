@@ -11,13 +11,19 @@ import numpy as np
 import pytest
 
 from oracles.formats import BINARY16, BRAIN16, PRESETS, preset
-from oracles.possible_attention import Problem, possible_outputs
+from oracles.possible_attention import Problem, possible_log_sum_exps, possible_outputs, possible_weights
+from oracles.possible_gradients import possible_gradients
 from oracles.possible_results import nearest
 from oracles.tests.simulated.attention import Kernel
 from oracles.tests.simulated.forms import Form, any_form
 from oracles.tests.simulated.rounding import rounding
 
 NARROW = [a.name for a in PRESETS if a.output.unit_roundoff >= BINARY16.unit_roundoff]
+SUFFIXED = [
+    f"{name}-{suffix}"
+    for name in ("bfloat16", "float16-stored-gradients")
+    for suffix in ("fast-exponential", "flushing", "tensor-core-flash")
+]
 SCALE = 0.125
 
 
@@ -35,15 +41,37 @@ def _pairs(a, rng, n_k=40, d=64, d_v=6):
     return q, k, nearest(rng.standard_normal((n_k, d_v)) * 2.0 ** rng.integers(-3, 4, (n_k, d_v)), a.inputs)
 
 
-@pytest.mark.parametrize("name", NARROW)
-def test_no_covered_kernel_leaves_the_set(name):
+@pytest.mark.parametrize("name", [*NARROW, *SUFFIXED])
+def test_no_covered_kernel_leaves_the_sets(name):
     a, rng = preset(name), np.random.default_rng(0)
     for seed in range(6):
         q, k, v = _pairs(a, rng)
-        possible = possible_outputs(Problem(q, k, v, SCALE), a)
-        out = Kernel(any_form(a, rng), a, SCALE, None, seed).output(q, k, v)
+        g = nearest(rng.standard_normal((len(q), v.shape[1])), a.inputs)
+        problem, kernel = Problem(q, k, v, SCALE), Kernel(any_form(a, rng), a, SCALE, None, seed)
+        out, *gradients = kernel.vjp(q, k, v, g)
+        possible = possible_outputs(problem, a)
         assert not possible.excludes(out).any()
-        assert possible.single[:4].mean() > 0.6  # the other means are ties, which a format may round either way
+        if name in NARROW:  # the other means are ties, which a format may round either way
+            assert possible.single[:4].mean() > 0.6
+        for gradient, allowed in zip(gradients, possible_gradients(problem, g, a), strict=True):
+            assert not allowed.excludes(gradient).any()
+        lse = kernel.forward(q, k, v).lse[:, 0] * (np.log(2) if kernel.form.base == "2" else 1.0)
+        stored = rounding(a.saved_lse or a.elementwise)(lse)
+        assert not possible_log_sum_exps(problem, a).excludes(stored).any()
+
+
+@pytest.mark.parametrize("name", [*NARROW, *SUFFIXED])
+def test_no_covered_softmax_leaves_the_set(name):
+    a, rng = preset(name), np.random.default_rng(0)
+    for seed in range(3):
+        scores = np.full((12, 40), -160.0)
+        for row in scores:
+            row[rng.permutation(40)[:2]] = nearest(np.array([0.0, -rng.uniform(0, 40)]), a.inputs)
+        kernel = Kernel(any_form(a, rng), a, 1.0, None, seed)
+        signs = rng.choice([-1.0, 1.0], scores.shape)
+        weights = kernel.attended(kernel.in_base(scores), np.eye(40), signs).out
+        weights = rounding(a.output, a.flush_to_zero)(weights)
+        assert not possible_weights(scores, a).excludes(weights).any()
 
 
 def test_a_kernel_with_a_coarser_exponential_leaves_the_set():

@@ -3,46 +3,30 @@ count for each row, and what they forget about an option. Each mutant is a corre
 wrong step.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from oracles.ball import Array
-from properties.bugs.bug import Mutant, Register
+from properties.bugs.bug import Register
+from properties.bugs.caches import cache_bugs
 from properties.bugs.reference_attention import attention
 from properties.bugs.reference_batched_caches import BatchedCached, Rows, Slotted
-from properties.contract.caches import BatchedDecoder
 
 bug = Register()
 DECODE = "batched_decode"
-AGREES, PREFILL = "decoding is within its error limit", "decoding equals prefill"
+PREFILL, SHARED = "decoding equals prefill", "the order of positions that all queries see does not matter"
 REORDER, FORK, FREE = (
     "a reorder and its inverse change nothing",
     "a fork shares no state with its source",
     "a freed row is like a new row",
 )
-ORDER, REFUSED, ROLLBACK = (
-    "the order of rows does not matter",
-    "a step that one row refuses changes no row",
-    "a rolled-back append changes nothing",
-)
+REFUSED, ROLLBACK = "a step that one row refuses changes no row", "a rolled-back append changes nothing"
 
 
-def cache_bug(*steps: str, **entry: Any) -> Callable[[Mutant], Mutant]:
-    """Return the decorator for a function that replaces a step, or several steps, of a correct
-    cache.
-    """
-
-    def register(function: Mutant) -> Mutant:
-        def make() -> BatchedDecoder:
-            return BatchedCached(Slotted, function.__name__, dict.fromkeys(steps, function))
-
-        make.__name__, make.__doc__ = function.__name__, function.__doc__
-        bug.in_operation(DECODE, making=True, **entry)(make)
-        return function
-
-    return register
+cache_bug = partial(cache_bugs(bug, DECODE, BatchedCached), Slotted)
 
 
 # -- Rows ------------------------------------------------------------------------------------------
@@ -50,7 +34,7 @@ def cache_bug(*steps: str, **entry: Any) -> Callable[[Mutant], Mutant]:
 
 @cache_bug(
     "append",
-    law=ORDER,
+    law=PREFILL,
     effect="Sequences read keys of other sequences.",
     repair="Look up the slots of each sequence by its own row.",
     citations=("gittensor-ai-lab/sparkinfer#289",),
@@ -160,20 +144,6 @@ def batched_cache_reorder_in_place(self: Slotted, index: Sequence[int]) -> None:
 
 
 @cache_bug(
-    "reorder",
-    law=PREFILL,
-    effect="Beams move to the wrong places.",
-    repair="Row b becomes what row index[b] was.",
-    origin="a scatter is written for a gather; both agree if the index is its own inverse",
-)
-def batched_cache_reorder_by_the_inverse(self: Slotted, index: Sequence[int]) -> None:
-    """A reorder moves row b to row index[b]."""
-    count = len(self.end)
-    is_permutation = sorted(index) == [*range(count)]
-    Slotted.reorder(self, np.argsort(index).tolist() if is_permutation else index)
-
-
-@cache_bug(
     "fork",
     "write",
     law=FORK,
@@ -192,21 +162,6 @@ def batched_cache_fork_without_a_copy(self: Slotted, *arguments: Any) -> None:
     Slotted.write(self, row, k, v)
     source = self.memory.pop((self, row), row)
     self.k[source][:, slots], self.v[source][:, slots] = k, v
-
-
-@cache_bug(
-    "fork",
-    law=PREFILL,
-    effect="The copy misses the newest keys of its source.",
-    repair="Copy the last page too, with the number of its positions.",
-    origin="only full pages are copied",
-)
-def batched_cache_fork_of_full_pages(self: Slotted, source: int, target: int) -> None:
-    """A fork copies full pages of four positions, and zeros for the rest of the last page."""
-    Slotted.fork(self, source, target)
-    if source != target:
-        partial = self.held[target] >= self.end[target] // 4 * 4
-        self.k[target][:, partial], self.v[target][:, partial] = 0.0, 0.0
 
 
 # -- What goes -------------------------------------------------------------------------------------
@@ -319,7 +274,7 @@ def batched_cache_evicts_within_the_window(self: Slotted, row: int, n: int) -> N
 
 @cache_bug(
     "visible",
-    law=AGREES,
+    law=PREFILL,
     effect="The first tokens leave the window, and outputs degrade.",
     repair="Keep the prefix visible.",
     origin="the mask of the window is written before the cache has a prefix",
@@ -331,7 +286,7 @@ def batched_cache_prefix_leaves_the_window(self: Slotted, row: int, p: Any, j: A
 
 @cache_bug(
     "visible",
-    law=AGREES,
+    law=SHARED,
     effect="Positions of the prefix do not see each other.",
     repair="Let all positions see the whole prefix.",
     origin="the causal mask is built for all positions",
@@ -343,7 +298,7 @@ def batched_cache_prefix_is_causal(self: Slotted, row: int, p: Any, j: Any) -> A
 
 @cache_bug(
     "visible",
-    law=AGREES,
+    law=SHARED,
     effect="Cross-attention misses the last keys if several queries come at once.",
     repair="Use no causal mask for cross-attention.",
     citations=("vllm-project/vllm#38321",),
@@ -366,17 +321,13 @@ def batched_cache_alibi_of_the_queries(self: Slotted, p: Any, j: Any) -> Any:
 
 
 @cache_bug(
-    "attended",
+    "attention",
     law=PREFILL,
     effect="Decoding has no sink, and its weights are too large.",
     repair="Pass the sink in every step.",
     origin="the kernel for one query is another one, and it has no parameter for a sink",
 )
-def batched_cache_sink_forgotten_at_decode(self: Slotted, row: int, q: Array) -> tuple[Array, Array]:
+def batched_cache_sink_forgotten_at_decode(self: Slotted, q: Array, k: Array, v: Array, **features: Any) -> Any:
     """A step with one query leaves out the sink."""
-    slots = self.read(row)
-    j, p = self.held[row][slots], self.positions(row, q.shape[-2])
-    bias = None if self.alibi is None else -self.alibi[:, None, None] * self.distances(p, j)
     options = {**self.options, "sink": self.options["sink"] if q.shape[-2] > 1 else None}
-    keys, values = self.k[row][:, slots], self.v[row][:, slots]
-    return attention(q, keys, values, mask=self.visible(row, p, j), bias=bias, **options)
+    return attention(q, k, v, **features, **options)

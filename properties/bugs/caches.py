@@ -10,7 +10,7 @@ import numpy as np
 from oracles.ball import Array
 from properties.bugs.bug import Mutant, Register
 from properties.bugs.reference_caches import PAGE, Buffered, Cached, Paged, attended
-from properties.contract.caches import Decoder
+from properties.contract.caches import Runner
 
 bug = Register()
 DECODE = "decode"
@@ -20,20 +20,28 @@ SIDE, RESTART = "two caches share no state", "a restart empties the cache"
 REFUSED, GONE = "a refused step changes nothing", "a ring buffer refuses to attend to overwritten positions"
 
 
-def cache_bug(cache: type[Buffered], *steps: str, **entry: Any) -> Callable[[Mutant], Mutant]:
-    """Return the decorator for a function that replaces a step, or several steps, of a correct
-    cache.
+def cache_bugs(
+    register: Register, operation: str, cached: Callable[..., Runner]
+) -> Callable[..., Callable[[Mutant], Mutant]]:
+    """Return the maker of decorators for functions that replace a step, or several steps, of a correct
+    cache: `cache_bug(cache, *steps, law="…", …)`. `cached` makes the operation from the cache.
     """
 
-    def register(function: Mutant) -> Mutant:
-        def make() -> Decoder:
-            return Cached(cache, function.__name__, dict.fromkeys(steps, function))
+    def cache_bug(cache: type, *steps: str, **entry: Any) -> Callable[[Mutant], Mutant]:
+        def add(function: Mutant) -> Mutant:
+            def make() -> Runner:
+                return cached(cache, function.__name__, dict.fromkeys(steps, function))
 
-        make.__name__, make.__doc__ = function.__name__, function.__doc__
-        bug.in_operation(DECODE, making=True, **entry)(make)
-        return function
+            make.__name__, make.__doc__ = function.__name__, function.__doc__
+            register.in_operation(operation, making=True, **entry)(make)
+            return function
 
-    return register
+        return add
+
+    return cache_bug
+
+
+cache_bug = cache_bugs(bug, DECODE, Cached)
 
 
 # -- Windows ---------------------------------------------------------------------------------------

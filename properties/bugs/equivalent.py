@@ -67,7 +67,7 @@ def causal_as_complement_of_the_future(n_q: int, n_k: int | None = None) -> Any:
 def vjp_row_terms_from_outputs(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> tuple[Array, ...]:
     """The term of each row is Σ o·g instead of Σ P·dP; the two are equal because o = P v."""
     p = right.attention_weights(q, k, mask)
-    return gradients_of(q, k, v, mask, grad_out, p, right.row_term(p @ v, grad_out))
+    return gradients_of((q, k, v), mask, grad_out, p, right.row_term(p @ v, grad_out))
 
 
 @bug.in_step(

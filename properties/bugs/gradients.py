@@ -149,7 +149,7 @@ def vjp_noncontiguous_dout(q: Array, k: Array, v: Array, mask: Mask, grad_out: A
     """For Σ o·g, the code reads g in memory order."""
     p = right.attention_weights(q, k, mask)
     return gradients_of(
-        q, k, v, mask, grad_out, p, right.row_term(p @ v, grad_out.ravel(order="K").reshape(grad_out.shape))
+        (q, k, v), mask, grad_out, p, right.row_term(p @ v, grad_out.ravel(order="K").reshape(grad_out.shape))
     )
 
 
@@ -166,8 +166,10 @@ def vjp_tail_rows_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
     dv."""
     kept = q.shape[-2] // 64 * 64 or q.shape[-2]
     p, visible = right.attention_weights(q, k, mask), right.visible_entries(mask, scores_shape(q, k))
-    _, dk, dv = gradients_of(q[..., :kept, :], k, v, visible[..., :kept, :], grad_out[..., :kept, :], p[..., :kept, :])
-    return gradients_of(q, k, v, mask, grad_out, p)[0], dk, dv
+    _, dk, dv = gradients_of(
+        (q[..., :kept, :], k, v), visible[..., :kept, :], grad_out[..., :kept, :], p[..., :kept, :]
+    )
+    return gradients_of((q, k, v), mask, grad_out, p)[0], dk, dv
 
 
 @bug.in_operation(
@@ -215,7 +217,7 @@ def vjp_queries_from_the_first_channels(q: Array, k: Array, v: Array, mask: Mask
     d, p = q.shape[-1], right.attention_weights(q, k, mask)
     term = right.row_term(p, grad_out @ right.transposed(v))
     _, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
-    return gradients_of(q, k, v[..., :d], mask, grad_out[..., :d], p, term)[0], dk, dv
+    return gradients_of((q, k, v[..., :d]), mask, grad_out[..., :d], p, term)[0], dk, dv
 
 
 def _with_factors(factors: Callable[[Array, Array, float], tuple[float, float]]) -> Mutant:
@@ -361,7 +363,7 @@ def vjp_mask_forgotten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array
     with np.errstate(over="ignore", invalid="ignore"):
         p = np.exp(scores - largest) / np.exp(s - largest).sum(-1, keepdims=True)
         p = np.where(fully_masked, right.dead_weight(k.shape[-2]), p)
-        return gradients_of(q, k, v, mask, grad_out, p)
+        return gradients_of((q, k, v), mask, grad_out, p)
 
 
 @bug.in_step(
@@ -391,7 +393,7 @@ def vjp_dead_rows_uniform(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
     """In the backward, a fully masked row has equal weights."""
     fully_masked = dead_rows(mask, scores_shape(q, k))
     return gradients_of(
-        q, k, v, mask, grad_out, np.where(fully_masked, 1 / k.shape[-2], right.attention_weights(q, k, mask))
+        (q, k, v), mask, grad_out, np.where(fully_masked, 1 / k.shape[-2], right.attention_weights(q, k, mask))
     )
 
 
@@ -433,4 +435,6 @@ def vjp_odd_lane_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Arr
 def vjp_row_terms_in_single_precision(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """The code computes Σ o·g from an output that it saved in float32."""
     p = right.attention_weights(q, k, mask)
-    return gradients_of(q, k, v, mask, grad_out, p, right.row_term((p @ v).astype(np.float32).astype(float), grad_out))
+    return gradients_of(
+        (q, k, v), mask, grad_out, p, right.row_term((p @ v).astype(np.float32).astype(float), grad_out)
+    )

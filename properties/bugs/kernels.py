@@ -104,9 +104,12 @@ class OnlineAttention:
 
 
 def gradients_of(
-    q: Array, k: Array, v: Array, mask: Mask, grad_out: Array, p: Array, term: Array | None = None
+    inputs: tuple[Array, Array, Array], mask: Mask, grad_out: Array, p: Array, term: Array | None = None
 ) -> tuple[Array, ...]:
-    """Return dq, dk and dv for the weights p. `term` is the term of each row, by default Σ P·dP."""
+    """Return dq, dk and dv of the inputs q, k and v for the weights p. `term` is the term of each row,
+    by default Σ P·dP.
+    """
+    q, k, v = inputs
     grad_weights = grad_out @ transposed(v)
     live = responding(p, visible_entries(mask, p.shape))
     ds = scaled(live * (grad_weights - (row_term(p, grad_weights) if term is None else term)), q.shape[-1])

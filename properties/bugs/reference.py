@@ -18,6 +18,7 @@ from oracles.ball import Array
 from properties.bugs import (
     reference_attention,
     reference_frequencies,
+    reference_latent,
     reference_packed,
     reference_paged,
     reference_positions,
@@ -41,6 +42,7 @@ from properties.bugs.reference_attention import (
 from properties.bugs.reference_batched_caches import BatchedCached, Slotted
 from properties.bugs.reference_caches import Buffered, Cached
 from properties.bugs.reference_frequencies import rotary_frequencies
+from properties.bugs.reference_latent import latent_attention
 from properties.bugs.reference_packed import packed_attention, packed_attention_vjp
 from properties.bugs.reference_paged import paged_attention
 from properties.bugs.reference_positions import (
@@ -309,6 +311,7 @@ REFERENCE: dict[str, Callable[..., Any]] = {
         attention,
         attention_vjp,
         attention_jvp,
+        latent_attention,
         packed_attention,
         packed_attention_vjp,
         paged_attention,
@@ -345,7 +348,14 @@ REFERENCE: dict[str, Callable[..., Any]] = {
         rotary_tables,
     )
 } | {"decode": decode, "batched_decode": batched_decode}
-_PARTS = (reference_attention, reference_packed, reference_paged, reference_frequencies, reference_positions)
+_PARTS = (
+    reference_attention,
+    reference_latent,
+    reference_packed,
+    reference_paged,
+    reference_frequencies,
+    reference_positions,
+)
 _SCOPE = {name: x for part in _PARTS for name, x in vars(part).items()} | globals()
 _OWN = (__name__, *(part.__name__ for part in _PARTS))
 _FUNCTIONS = {name: f for name, f in _SCOPE.items() if isinstance(f, FunctionType) and f.__module__ in _OWN}

@@ -114,7 +114,8 @@ def not_after(j: Any, p: Any) -> Any:
 
 def together(mask: Any) -> tuple[Any, bool]:
     """Return the mask and the causal flag that apply where both are given."""
-    return {"mask_wins": (mask, False), "causal_wins": (None, True)}.get(declared().causal_with_mask, (mask, True))
+    wins = {"mask_wins": (mask, False), "causal_wins": (None, True), "causal_alone": (None, True)}
+    return wins.get(declared().causal_with_mask, (mask, True))
 
 
 def visible_keys(
@@ -206,7 +207,11 @@ def log_of_sum(largest: Array, total: Array) -> Array:
 
 
 def options_of(q: Array, k: Array, scale: float | None = None, **options: Any) -> Any:
-    """Return the options of a call. A missing scale is filled in."""
+    """Return the options of a call. A missing scale is filled in, and a bias that causality makes
+    ineffective is left out.
+    """
+    if options.get("causal") and declared().causal_with_mask == "causal_alone":
+        options["bias"] = None
     return {"scale": scale_of(q.shape[-1], scale), **options}
 
 
@@ -271,6 +276,7 @@ def attention_vjp(
     """Return the gradients of Σ grad_out ⊙ out + Σ grad_lse ⊙ lse with respect to q, k, v, the bias
     and the sinks.
     """
+    bias, sink = options.get("bias"), options.get("sink")
     heads, groups, options = key_heads(q.shape[-3], k.shape[-3]), k.shape[-3], options_of(q, k, **options)
     w, live, sink_weight, _, s = weights_of(q, k, **options)
     grad_weights = grad_out @ transposed(v.take(heads, -3))
@@ -279,8 +285,8 @@ def attention_vjp(
     du = logit_gradient(live, grad_weights, delta, of_lse)
     ds = options["scale"] * du * softcap_slope(s, options.get("softcap"))
     dk, dv = (group_sums(transposed(x) @ y, heads, groups) for x, y in ((ds, q), (w, grad_out)))
-    bias, sink = options.get("bias"), options.get("sink")
-    return ds @ k.take(heads, -3), dk, dv, bias_gradient(du, bias), sink_gradient(sink_weight, delta, of_lse, sink)
+    dbias = bias_gradient(du if bias is options.get("bias") else 0.0 * du, bias)
+    return ds @ k.take(heads, -3), dk, dv, dbias, sink_gradient(sink_weight, delta, of_lse, sink)
 
 
 def attention_jvp(
@@ -301,7 +307,9 @@ def attention_jvp(
     heads, options = key_heads(q.shape[-3], k.shape[-3]), options_of(q, k, **options)
     w, live, sink_weight, _, s = weights_of(q, k, **options)
     ds = options["scale"] * (dq @ transposed(k.take(heads, -3)) + q @ transposed(dk.take(heads, -3)))
-    du = softcap_slope(s, options.get("softcap")) * ds + (0.0 if dbias is None else dbias)
+    du = softcap_slope(s, options.get("softcap")) * ds + (
+        0.0 if dbias is None or options.get("bias") is None else dbias
+    )
     dlse = (live * du).sum(-1, keepdims=True) + (0.0 if dsink is None else sink_weight * dsink[:, None, None])
     return (live * (du - dlse)) @ v.take(heads, -3) + averages(w, dv.take(heads, -3), sink_weight == 0), in_lse_base(
         dlse[..., 0]

@@ -4,7 +4,7 @@ The module `properties.bugs.batched_caches` replaces some of its steps by wrong 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -22,24 +22,38 @@ Rows = Sequence[int] | None
 _SLOTS = 4
 
 
+@dataclass(eq=False)
 class Slotted:
     """A cache whose rows have slots. `held` has the position in each slot, or −1 in a free slot. New
     keys go to the free slots. With a window and a capacity, the newest positions overwrite the oldest.
     """
 
-    ring = True
+    batch: int
+    kv_heads: int
+    d: int
+    d_v: int
+    num_heads: int
+    _: KW_ONLY
+    window: int | None = None
+    capacity: int | None = None
+    scale: float | None = None
+    softcap: float | None = None
+    sink: Any = None
+    alibi: Any = None
+    prefix: int = 0
+    causal: bool = True
+
+    ring: ClassVar[bool] = True
     memory: ClassVar[dict[Any, Any]] = {}
 
-    def __init__(self, batch: int, kv_heads: int, d: int, d_v: int, num_heads: int, *, window: int | None = None,
-                 capacity: int | None = None, scale: float | None = None, softcap: float | None = None,
-                 sink: Any = None, alibi: Any = None, prefix: int = 0, causal: bool = True) -> None:  # fmt: skip
-        self.left, self.capacity, self.prefix, self.causal = left_bound(window, declared()), capacity, prefix, causal
-        self.options, self.alibi = {"scale": scale, "softcap": softcap, "sink": sink}, alibi
-        size = capacity or _SLOTS
-        self.k, self.v = np.zeros((batch, kv_heads, size, d)), np.zeros((batch, kv_heads, size, d_v))
-        self.held = np.full((batch, size), -1)
-        self.end, self.dropped = np.zeros(batch, int), np.zeros(batch, int)
-        self.first = np.full(batch, prefix)
+    def __post_init__(self) -> None:
+        self.left = left_bound(self.window, declared())
+        self.options = {"scale": self.scale, "softcap": self.softcap, "sink": self.sink}
+        shape = self.batch, self.kv_heads, self.capacity or _SLOTS
+        self.k, self.v = np.zeros((*shape, self.d)), np.zeros((*shape, self.d_v))
+        self.held = np.full((self.batch, shape[2]), -1)
+        self.end, self.dropped = np.zeros(self.batch, int), np.zeros(self.batch, int)
+        self.first = np.full(self.batch, self.prefix)
 
     @property
     def wraps(self) -> bool:
@@ -126,7 +140,11 @@ class Slotted:
         j, p = self.held[row][slots], self.positions(row, q.shape[-2])
         bias = None if self.alibi is None else -self.alibi[:, None, None] * self.distances(p, j)
         keys, values = self.k[row][:, slots], self.v[row][:, slots]
-        return attention(q, keys, values, mask=self.visible(row, p, j), bias=bias, **self.options)
+        return self.attention(q, keys, values, mask=self.visible(row, p, j), bias=bias)
+
+    def attention(self, q: Array, k: Array, v: Array, **features: Any) -> tuple[Array, Array]:
+        """Return the output and the log-sum-exp of attention with the options of the cache."""
+        return attention(q, k, v, **features, **self.options)
 
     def read(self, row: int) -> Any:
         """Return the slots that a row reads, in order of their positions."""

@@ -92,6 +92,14 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
         "where it cannot, the kernel is not run",
         {"metavar": "LIST", "type": lambda text: tuple(text.split(",")), "default": ()},
     ),
+    "--forbid": (
+        "modules and functions that the kernel may not use, such as torch.nn.functional,torch.ops,scipy",
+        {"metavar": "LIST", "type": lambda text: tuple(text.split(",")), "default": ()},
+    ),
+    "--allow-replaced": (
+        "also accept a kernel that replaces functions of time, NumPy or torch, such as a timer",
+        {"action": "store_true", "dest": "replaces"},
+    ),
     "--json": ("also write the verdict as JSON; - prints only the JSON", {"metavar": "FILE"}),
 }
 """The arguments: the help of each, and how argparse reads it."""
@@ -171,6 +179,9 @@ def _print(verdict: "Verdict", said: str) -> None:
     held = f" the system confined {', '.join(verdict.held) or 'nothing'};" if verdict.report.outcomes else ""
     console.print(f"Seed {verdict.report.settings['seed']};{held} {verdict.seconds:.1f} s.")
     console.print(f"Covered: {verdict.report.coverage.line or 'nothing'}", markup=False)
+    for heading, functions in (("Used", verdict.used), ("Replaced", verdict.replaced)):
+        if functions:
+            console.print(f"{heading}: {', '.join(functions)}", markup=False)
     console.print(
         f"Score {verdict.score:.3f}: {said}", style="bold green" if verdict.accepted else "bold red", markup=False
     )
@@ -247,7 +258,10 @@ def _supported(text: str) -> Any:
         ) from None
 
 
-_OF_LIMITS = {"call": "timeout", "calls": "time_limit", "memory": "memory", "require": "require"}
+_OF_LIMITS = {
+    **{"call": "timeout", "calls": "time_limit", "memory": "memory"},
+    **{name: name for name in ("require", "forbid", "replaces")},
+}
 
 
 def _limits(options: argparse.Namespace) -> Any:

@@ -108,16 +108,18 @@ def parts_of_arrays(steps: Sequence[Step], batch: int = 1) -> dict[int, tuple[ra
 
     "append" gets rows of the keys and values, and "attend" gets rows of the queries.
     """
-    found: dict[int, tuple[range, ...]] = {}
+    array_rows: dict[int, tuple[range, ...]] = {}
     for name in ("append", "attend"):
         counts = {
-            place: [step.n] * len(step.rows_of(batch))
-            for place, step in enumerate(steps)
+            program_place: [step.n] * len(step.rows_of(batch))
+            for program_place, step in enumerate(steps)
             if step.name == name and not step.refused
         }
         bounds = pairwise(accumulate((n for each in counts.values() for n in each), initial=0))
-        found |= {place: tuple(range(*next(bounds)) for _ in each) for place, each in counts.items()}
-    return found
+        array_rows |= {
+            program_place: tuple(range(*next(bounds)) for _ in each) for program_place, each in counts.items()
+        }
+    return array_rows
 
 
 def rows_of_part(
@@ -130,10 +132,10 @@ def rows_of_part(
     in the whole program.
     """
     parts = parts_of_arrays(steps, batch)
-    found: dict[str, list[int]] = {"append": [], "attend": []}
-    for place, step in kept:
-        if place in parts:
-            by_row = dict(zip(steps[place].rows_of(batch), parts[place], strict=True))
+    array_rows: dict[str, list[int]] = {"append": [], "attend": []}
+    for program_place, step in kept:
+        if program_place in parts:
+            by_row = dict(zip(steps[program_place].rows_of(batch), parts[program_place], strict=True))
             for row in step.rows_of(batch):
-                found[step.name] += by_row[row][: step.n]
-    return {name: np.array(rows, int) for name, rows in found.items()}
+                array_rows[step.name] += by_row[row][: step.n]
+    return {name: np.array(rows, int) for name, rows in array_rows.items()}

@@ -19,9 +19,7 @@ __all__ = ["batched_decode", "decode"]
 
 
 class CacheOptions(TypedDict, total=False):
-    """The options of programs of cache steps: those of the caches, and of every oracle. A capacity
-    changes no value.
-    """
+    """The options of the caches, and two options that every oracle has. A capacity changes no value."""
 
     window: int | None
     capacity: int | None
@@ -58,8 +56,8 @@ def batched_decode(
     and values that earlier steps left in its row.
 
     Each row of each "attend" step is `oracles.attention` on everything that was appended to the row
-    and not rolled back, under the mask of the positions that are visible. The mask holds whatever
-    the conventions declare for a mask of `attention`. ALiBi is the bias −alibi[h]·|p − j|.
+    and not rolled back, under the mask of the visible positions. The mask applies under all
+    conventions. ALiBi is the bias −alibi[h]·|p − j|.
 
     Raises ValueError for text that is not a program, for a window with causal=False, and for slopes
     that are not powers of two: the products of all others are rounded, which no error limit covers.
@@ -84,16 +82,16 @@ def _attended(arrays: tuple[Any, Any, Any], attend: Attend, options: CacheOption
     conventions = replace(conventions, causal_with_mask="compose", mask_polarity="true_allows")
     keys, queries = [*attend.held.keys], slice(attend.queries.start, attend.queries.stop)
     slopes, left = options.get("alibi"), left_bound(options.get("window"), conventions)
-    given: dict[str, Any] = {name: options.get(name) for name in _OF_ATTENTION}
-    given |= {
+    features: dict[str, Any] = {name: options.get(name) for name in _OF_ATTENTION}
+    features |= {
         "mask": _visible(attend, left, options.get("causal") is not False),
         "bias": None if slopes is None else _biases(attend, slopes),
         "conventions": conventions,
     }
     rows = [array[..., part, :] for array, part in zip(arrays, (queries, keys, keys), strict=True)]
     if options.get("rotates"):
-        return rotated_attention(*rows, offset=len(keys) - len(attend.queries), **given)
-    return oracles.attention(*rows, **given)
+        return rotated_attention(*rows, offset=len(keys) - len(attend.queries), **features)
+    return oracles.attention(*rows, **features)
 
 
 def _positions(attend: Attend) -> tuple[Any, Any]:

@@ -204,21 +204,14 @@ class Runner:
 class Decoder(Runner):
     """The operation `decode`, made from a function that makes caches of one head."""
 
-    def __call__(
-        self,
-        q: Any,
-        k: Any,
-        v: Any,
-        steps: str,
-        **features: Any,
-    ) -> tuple[Any, Any]:
+    def __call__(self, q: Any, k: Any, v: Any, steps: str, **options: Any) -> tuple[Any, Any]:
         """Return the outputs of all "attend" steps, concatenated, and their log-sum-exps, or None.
+        `options` are the options of the caches' constructor, by name.
 
-        The constructor gets the window and the capacity. `rotates` is ignored: a cache knows itself
-        whether it rotates. Raises BrokenError for a step that returns or raises something wrong.
+        `rotates` is ignored: a cache knows itself whether it rotates. Raises BrokenError for a step
+        that returns or raises something wrong.
         """
-        options = _given(**{name: features.get(name) for name in ("window", "capacity")})
-        return self._run((q, k, v), steps, 1, partial(self.make, q.shape[-1], v.shape[-1], **options))
+        return self._run((q, k, v), steps, 1, partial(self.make, q.shape[-1], v.shape[-1], **_given(options)))
 
 
 class BatchedDecoder(Runner):
@@ -231,7 +224,7 @@ class BatchedDecoder(Runner):
         Raises BrokenError for a step that returns or raises something wrong.
         """
         sizes = batch, k.shape[0], q.shape[-1], v.shape[-1], q.shape[0]
-        return self._run((q, k, v), steps, batch, partial(self.make, *sizes, **_given(**options)))
+        return self._run((q, k, v), steps, batch, partial(self.make, *sizes, **_given(options)))
 
     def _passed(self, array: Any, rows: int) -> Any:
         """Return an array of the axes (heads, rows · n, width) with the axes (rows, heads, n, width)."""
@@ -247,9 +240,9 @@ class BatchedDecoder(Runner):
 _DECODERS: Mapping[str, type[Runner]] = {"decode": Decoder, "batched_decode": BatchedDecoder}
 
 
-def _given(**options: Any) -> dict[str, Any]:
-    """Return the options that a call gives."""
-    return {name: value for name, value in options.items() if value is not None}
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that the constructor of a cache gets."""
+    return {name: value for name, value in options.items() if value is not None and name != "rotates"}
 
 
 def _rows(step: Step, parts: Sequence[range], rows: int, length: int) -> Any:

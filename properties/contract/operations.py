@@ -67,6 +67,14 @@ _FEATURED = (
 _HEADED_OUT = array("out", "* num_heads n_q value_dim")
 _HEADED_LSE = array("lse", "* num_heads n_q", Kind.LOG_SUM_EXP)
 
+_LATENT = (
+    _HEADED[0],
+    array("latent", "* n_k head_dim"),
+    size("value_dim"),
+    setting("scale"),
+    *(one for one in _FEATURED[3:] if one.name not in ("bias", "scale")),
+)
+
 _PACKED_KEYS = (
     array("q", "total_q num_heads head_dim"),
     array("k", "total_k kv_heads head_dim"),
@@ -175,6 +183,13 @@ OPERATIONS: dict[str, Operation] = {
             tangents(_HEADED_OUT, _HEADED_LSE),
             *_DERIVED,
             *_FEATURES,
+        ),
+        _operation(
+            "latent_attention",
+            _LATENT,
+            (_HEADED_OUT, _HEADED_LSE),
+            *_MASKING,
+            *("causal", "window", "softcap_order", "lse_base", "lse_sink", "causal_with_mask"),
         ),
         _operation("packed_attention", _PACKED, (_PACKED_OUT, _PACKED_LSE), *_PACKING),
         _operation(

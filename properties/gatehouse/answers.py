@@ -21,7 +21,8 @@ _RETURNED = {
     "after": [object],
 }
 
-IMPORTED, RAISED, FINISHED = {"imported": bool}, {"raised": (str, str)}, {"kept": [object], "forked": bool}
+IMPORTED, RAISED = {"imported": bool}, {"raised": (str, str)}
+FINISHED = {"kept": [object], "forked": bool, "used": [str], "replaced": [str]}
 """The forms of three answers: a successful import; an exception of an import or a call; the last answer."""
 
 

@@ -21,11 +21,14 @@ from properties.gatehouse.isolated_kernel import IsolatedKernel
 from properties.laws.call_contract import another
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS
+from properties.strategies.sizes import PAIRED
 from properties.verifier.report import Outcome, Violation, broken
 
-__all__ = ["AFTERWARDS", "STATEMENTS", "checked", "finished"]
+__all__ = ["STATEMENTS", "checked", "finished"]
 
-AFTERWARDS = "what it has done is done when it returns"
+_AFTERWARDS = "what it has done is done when it returns"
+_REPLACES = "it replaces no function of time, NumPy and torch"
+_USES = "it uses nothing that is forbidden"
 
 STATEMENTS = {
     "it is right after all other calls": "After the calls of the laws, further test inputs are within their "
@@ -33,13 +36,16 @@ STATEMENTS = {
     "another process gives the same": "A fresh process returns the same, to the last bit, for the same test inputs in "
     "reverse order.",
     "two threads give the same": "It returns the same, to the last bit, while another thread makes another call.",
-    AFTERWARDS: "Results have not changed at the end, and no fork of the process has answered.",
+    _AFTERWARDS: "Results have not changed at the end, and no fork of the process has answered.",
+    _REPLACES: "At the end, the functions of time, timeit, NumPy and torch are those from before its import.",
+    _USES: "It imports no module, and calls no function, that is forbidden, and its source names none.",
 }
 """The statements of the checks, by name. "The same" means within the error limit for a kernel that is not
 deterministic.
 """
 
-_CALLING = tuple(name for name in STATEMENTS if name != AFTERWARDS)
+_CALLING = tuple(name for name in STATEMENTS if name not in (_AFTERWARDS, _REPLACES, _USES))
+_MOST_NAMES = 8  # that a sentence lists
 _SEEDS = 2**24
 _LARGE = {
     "n_q": (512, 1100),
@@ -141,17 +147,34 @@ def _large(operation: Operation, implementation: Implementation, random: Random)
     """
     everyday = DOMAINS[operation.name]["everyday"]
     for axis in sorted(_LARGE.keys() & {axis for axes in operation.axes.values() for axis in axes}):
-        large_domain = replace(everyday, sizes={**everyday.sizes, axis: (random.randint(*_LARGE[axis]),)})
+        size = random.randint(*_LARGE[axis])
+        size -= size % 2 if axis == "head_dim" and operation.forward in PAIRED else 0
+        large_domain = replace(everyday, sizes={**everyday.sizes, axis: (size,)})
         with suppress(UnsupportedError):
             yield Cases(operation, large_domain, implementation).draw(random.randint(1, _SEEDS))
 
 
-def finished(implementation: Implementation, candidates: Sequence[IsolatedKernel]) -> Outcome:
-    """Return the outcome of the check at the end. This check relies on what the untrusted process
+def finished(implementation: Implementation, candidates: Sequence[IsolatedKernel]) -> Iterator[Outcome]:
+    """Yield the outcomes of the checks at the end. These checks rely on what the untrusted process
     says, and the process could lie.
     """
+    limits, first_operation = candidates[0].limits, next(iter(implementation.operations))
+    outcome = partial(_outcome, implementation.name, first_operation)
     mistakes = [((), sentence) for candidate in candidates for sentence in candidate.finish()]
-    return _outcome(implementation.name, next(iter(implementation.operations)), AFTERWARDS, mistakes or [((), "")])
+    yield outcome(_AFTERWARDS, mistakes or [((), "")])
+    replaced_names = {function for candidate in candidates for function in candidate.replaced}
+    replaced = "" if limits.replaces else _listed(sorted(replaced_names))
+    yield outcome(_REPLACES, [((), f"It replaced {replaced}." if replaced else "")])
+    if limits.forbid:
+        forbidden_names = {used for candidate in candidates for used in limits.forbidden(candidate.used)}
+        forbidden = _listed(sorted(forbidden_names))
+        yield outcome(_USES, [((), f"It uses {forbidden}, which is forbidden." if forbidden else "")])
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
 
 
 def _judged(

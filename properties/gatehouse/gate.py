@@ -19,6 +19,7 @@ from properties.gatehouse.checks import checked, finished
 from properties.gatehouse.isolated_kernel import IsolatedKernel, Limits
 from properties.gatehouse.process import Process
 from properties.gatehouse.sandbox import sandbox
+from properties.gatehouse.source_names import names_in
 from properties.gatehouse.submission import Submission, of_file
 from properties.gatehouse.verdict import Verdict, cause, score
 from properties.gatehouse.watch import Watch
@@ -102,6 +103,8 @@ def gate(
     laws = [law for law in plan(promised, quick=quick) if law.name not in _LEFT_OUT]
     with ExitStack() as stack:
         first, second = (_started(candidate, promised, limits, stack) for _ in range(2))
+        if limits.forbid:
+            first.used = tuple(names_in(text for path, text in candidate.sources.items() if path.endswith(".py")))
         with ThreadPoolExecutor(2) as threads:
             unusable = [*filter(None, threads.map(IsolatedKernel.begin, (first, second)))]
         examination = _examined(
@@ -122,6 +125,8 @@ def gate(
         tuple(part for part in first.confined() if part in second.confined()),
         time.monotonic() - start,
         report,
+        used=tuple(sorted({*first.used, *second.used})),
+        replaced=tuple(sorted({*first.replaced, *second.replaced})),
         judged=not (first.process.starved or second.process.starved),
     )
 
@@ -204,7 +209,7 @@ def _examined(
         )
     calls, violations = _right(outcomes, laws), _telling(outcomes, laws, _EVIDENCE[quick])
     outcomes += checked(implementation, first, second, _CASES[quick], seed)
-    outcomes.append(finished(implementation, candidates))
+    outcomes += finished(implementation, candidates)
     first.process.seconds = 0.0
     deadline = time.monotonic() + _SECONDS_TO_EXPLAIN[quick]
     causes = causes_of(implementation, violations, shrinks=not first.process.ended, until=deadline)

@@ -3,7 +3,7 @@
 An implementation has these functions as its operations. Their results are copies in this process.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -33,13 +33,16 @@ CONFINED = {
 
 _SHARE_KEPT = 0.1  # the share of the calls whose results are kept
 _LONGEST = 300  # characters of a text from the process
+_MOST_NAMES = 1000  # of modules and functions that the process says it has used
 
 
 @dataclass(frozen=True)
 class Limits:
     """The limits of an untrusted kernel: seconds for one call, for all calls of a process, and for
     the import; bytes of address space; and what the system must confine the kernel to, "files",
-    "processes" or "syscalls", before the kernel is imported.
+    "processes" or "syscalls", before the kernel is imported. `forbid` has the dotted names of modules
+    and functions that the kernel may not use. `replaces` says whether it may replace functions of
+    time, NumPy and torch.
     """
 
     call: float = 2.0
@@ -47,10 +50,19 @@ class Limits:
     imports: float = 60.0
     memory: int = 2**32
     require: tuple[str, ...] = ()
+    forbid: tuple[str, ...] = ()
+    replaces: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.require, tuple) or not {*self.require} <= {*CONFINED}:
             raise ValueError(f"require={shown(self.require)}, but should be a tuple of {', '.join(CONFINED)}.")
+        identifiers = [identifier for forbidden in self.forbid for identifier in forbidden.split(".")]
+        if not isinstance(self.forbid, tuple) or not all(map(str.isidentifier, identifiers)):
+            raise ValueError(f"forbid={shown(self.forbid)}, but should be a tuple of names, as 'torch.nn.functional'.")
+
+    def forbidden(self, names: Iterable[str]) -> list[str]:
+        """Return the names, among some, of modules and functions that the kernel may not use."""
+        return [name for name in names if any(f"{name}.".startswith(f"{each}.") for each in self.forbid)]
 
 
 class IsolatedKernel:
@@ -60,6 +72,10 @@ class IsolatedKernel:
     answer that is not a result. While `in_two_threads` is true, each call runs together with a
     repetition of the previous call in a second thread. `given_up` are the parts of `CONFINED` to
     which the process has confined itself. The process says so before it runs the kernel's code.
+
+    At the end, `used` are the names of modules that the kernel has imported and of functions of
+    torch that it has called, besides the names that the gate has read in its sources. `replaced` are
+    functions of other modules that it has replaced.
     """
 
     def __init__(
@@ -78,6 +94,8 @@ class IsolatedKernel:
         self._last: tuple[Operation, tuple[Any, ...], dict[str, Any]] | None = None
         self._last_told: dict[str, Any] = {}
         self._kept: list[Any] = []
+        self.used: tuple[str, ...] = ()
+        self.replaced: tuple[str, ...] = ()
         self._random = Random()  # of the system's entropy: which results are kept cannot be foreseen
 
     def begin(self) -> str:
@@ -121,6 +139,10 @@ class IsolatedKernel:
             kept = wire.unlisted(answer["kept"], data)
         except (EndedError, wire.NonsenseError):
             return [f"It {self.process.end('wrote something else than an answer, after all calls')}."]
+        used, self.replaced = (
+            tuple(printable(name[:_LONGEST]) for name in answer[kind][:_MOST_NAMES]) for kind in ("used", "replaced")
+        )
+        self.used += used
         changed = len(kept) != len(self._kept) or not all(map(_same, kept, self._kept))
         return [
             *(["What it returned was changed afterwards, but should stay as it was."] if changed else []),

@@ -39,7 +39,7 @@ confined = {"files": limits.enclose(settings["readable"], settings["writable"]) 
 confined["syscalls"] = load("system_calls").forbid()
 sys.path.append(settings["libraries"])
 wire = load("wire")
-load("server").main(settings, stream, wire, confined)
+load("server").main(settings, stream, wire, confined, load("recorder").Recorder(settings["arrays"]))
 """
 """The program of the process, which its command line shows: it does not mention attnspec. Its modules come as text
 and cannot be imported, so the kernel may have modules of the same names.
@@ -94,7 +94,7 @@ class Process:
         }
         texts = {
             name: Path(__file__).with_name(f"{name}.py").read_text("utf-8")
-            for name in ("supervisor", "limits", "system_calls", "wire", "server")
+            for name in ("supervisor", "limits", "system_calls", "wire", "recorder", "server")
         }
         self._first = json.dumps([settings, texts]).encode() + b"\n"
 

@@ -19,7 +19,7 @@ import numpy as np
 _LONGEST = 300  # characters of the message of an exception
 
 
-def main(settings: dict[str, Any], requests: BinaryIO, wire: Any, confined: dict[str, bool]) -> None:
+def main(settings: dict[str, Any], requests: BinaryIO, wire: Any, confined: dict[str, bool], recorder: Any) -> None:
     """Answer questions until the pipe is closed. All other streams are closed.
 
     The answer to the first question is `confined`. No untrusted module is imported before it.
@@ -30,14 +30,17 @@ def main(settings: dict[str, Any], requests: BinaryIO, wire: Any, confined: dict
         os.dup2(nothing, stream)
     threading.Thread(target=_end_with, args=(requests.fileno(),), daemon=True).start()
     sys.path[:0] = [os.getcwd()]
-    Server(settings, requests, answers, wire).run(confined)
+    Server(settings, requests, answers, wire, recorder).run(confined)
 
 
 class Server:
     """The functions of an untrusted module, and the results that are checked again at the end."""
 
-    def __init__(self, settings: dict[str, Any], requests: BinaryIO, answers: BinaryIO, wire: Any) -> None:
-        self.settings, self.requests, self.answers, self.wire = settings, requests, answers, wire
+    def __init__(
+        self, settings: dict[str, Any], requests: BinaryIO, answers: BinaryIO, wire: Any, recorder: Any
+    ) -> None:
+        self.settings, self.requests, self.answers = settings, requests, answers
+        self.wire, self.recorder = wire, recorder
         self.home, self.forked = os.getpid(), mmap.mmap(-1, 1)  # memory that forks share
         self.kept: list[Any] = []
         # The arrays of the next call lie in the same memory: no array can be recognised by its address.
@@ -62,6 +65,7 @@ class Server:
                 answer = {"answers": [self.told(found, asked["keep"], chunks) for found in self.together(calls)]}
             else:
                 answer = {"kept": self.wire.listed(self.kept, chunks), "forked": bool(self.forked[0])}
+                answer |= {"used": sorted(self.recorder.used), "replaced": self.recorder.replaced()}
             self.stay_alone()
             self.answers.write(self.wire.message(start[:16], answer, chunks))
             self.answers.flush()
@@ -75,10 +79,11 @@ class Server:
     def imported(self, functions: dict[str, list[str]]) -> dict[str, Any]:
         """Import the modules, and find the function for each operation."""
         try:
-            self.functions = {
-                name: getattr(importlib.import_module(module), function)
-                for name, (module, function) in functions.items()
-            }
+            with self.recorder.watching():
+                self.functions = {
+                    name: getattr(importlib.import_module(module), function)
+                    for name, (module, function) in functions.items()
+                }
         except BaseException as error:
             return {"raised": _said(error)}
         return {"imported": True}
@@ -122,7 +127,8 @@ class Server:
             function_arguments = [handed[id(value)] for value in arguments]
             positional = function_arguments[:number]
             options = dict(zip(asked["names"], function_arguments[number:], strict=True))
-            returned = self.functions[asked["function"]](*positional, **options)
+            with self.recorder.watching():
+                returned = self.functions[asked["function"]](*positional, **options)
         except BaseException as error:
             self.stay_alone()
             return {"raised": _said(error)}

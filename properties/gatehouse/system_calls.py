@@ -54,11 +54,11 @@ def forbid() -> bool:
     """
     prctl: Any = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
     machine = platform.machine()
-    if prctl is None or machine not in _ARCHITECTURES:
+    if prctl is None or machine not in _ARCHITECTURES or struct.calcsize("P") != 8:
         return False
     instructions = [*_program(machine)]
-    code = ctypes.create_string_buffer(b"".join(instructions))
-    program = struct.pack("HP", len(instructions), ctypes.addressof(code))
+    instruction_buffer = ctypes.create_string_buffer(b"".join(instructions))
+    program = struct.pack("HP", len(instructions), ctypes.addressof(instruction_buffer))
     enforced = prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0 and prctl(_SECCOMP, _BY_A_PROGRAM, program, 0, 0) == 0
     return bool(enforced)
 

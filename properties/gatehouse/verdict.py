@@ -22,6 +22,9 @@ class Verdict:
                folder and the libraries. "processes": it sees only its own processes, and all of
                them end with it. "syscalls": it makes no system call that harms others
     report     the outcomes of the laws, and of the gate's checks
+    used       modules outside the standard library that the kernel imported, functions of torch that
+               it called, and, if some names are forbidden, all names that its sources use
+    replaced   functions of time, NumPy and torch that it replaced
     judged     false if the machine was too busy: the kernel got too little of a processor to be
                judged in time, and so is not accepted
     """
@@ -32,6 +35,8 @@ class Verdict:
     held: tuple[str, ...]
     seconds: float
     report: Report = field(repr=False)
+    used: tuple[str, ...] = field(default=(), repr=False)
+    replaced: tuple[str, ...] = ()
     judged: bool = True
 
     def to_dict(self) -> dict[str, Any]:
@@ -43,6 +48,8 @@ class Verdict:
             "cause": self.cause,
             "held": [*self.held],
             "seconds": self.seconds,
+            "used": [*self.used],
+            "replaced": [*self.replaced],
         }
         return {"version": VERSION, **fields, "report": self.report.to_dict()}
 

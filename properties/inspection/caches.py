@@ -141,9 +141,10 @@ def caches(probe: Probe, shape: Shape) -> tuple[Program, ...]:
     for is_own, program in _shapes(probe, shape):
         steps = parse(program.arguments["steps"])
         options = {name: value for name, value in program.arguments.items() if name not in ("steps", "rotates")}
-        rows, queries = _history(steps, options)
+        key_rows, queries = _history(steps, options)
         blocks = [
-            np.arange(key_row, len(rows) * program.sizes.get("kv_heads", 1), len(rows)) for key_row in range(len(rows))
+            np.arange(key_row, len(key_rows) * program.sizes.get("kv_heads", 1), len(key_rows))
+            for key_row in range(len(key_rows))
         ]
         try:
             (reading,) = probe.weights(program, blocks, {})
@@ -152,7 +153,7 @@ def caches(probe: Probe, shape: Shape) -> tuple[Program, ...]:
                 break
             raise BrokenError(f"{_start(is_own, options, steps)}{broken}", broken.excess) from None
         first_head = Reading(*(array[: len(queries)] for array in reading))
-        found.append(Program(is_own, options, steps, rows, queries, first_head))
+        found.append(Program(is_own, options, steps, key_rows, queries, first_head))
     return tuple(found)
 
 
@@ -173,14 +174,14 @@ def _shapes(probe: Probe, shape: Shape) -> Iterator[tuple[bool, Shape]]:
 
 def _resized(probe: Probe, shape: Shape, options: Mapping[str, Any]) -> Shape:
     """The shape for a program, with a column of v for each row if that is taken."""
-    rows, queries = _history(parse(options["steps"]), options)
+    key_rows, queries = _history(parse(options["steps"]), options)
     kept = {name: value for name, value in shape.arguments.items() if name == "rotates"}
-    sizes = {"n_q": len(queries), "n_k": len(rows)}
+    sizes = {"n_q": len(queries), "n_k": len(key_rows)}
     is_given = _OF_HEADS & {*options} <= {*shape.arguments}
     heads = {} if is_given else {"num_heads": 1, "kv_heads": 1}
     plain = replace(shape, arguments={})
     program = replace(plain.changed(probe.operation, None, **sizes, **heads), arguments={**kept, **options})
-    wider = program.changed(probe.operation, None, value_dim=max(len(rows), program.sizes["value_dim"]))
+    wider = program.changed(probe.operation, None, value_dim=max(len(key_rows), program.sizes["value_dim"]))
     return wider if probe.takes(wider) else program
 
 
@@ -188,7 +189,7 @@ def _history(steps: Sequence[Step], options: Mapping[str, Any]) -> tuple[tuple[R
     """The appended rows of keys and the queries of a program."""
     batch = options.get("batch", 1)
     caches, parts = Caches(Held(prefix=options.get("prefix") or 0), batch), parts_of_arrays(steps, batch)
-    rows, queries = list[Row](), list[Query]()
+    key_rows, queries = list[Row](), list[Query]()
     fates = {(other, key_row): dict[int, str]() for other in (False, True) for key_row in range(batch)}
     for place, step in enumerate(steps):
         if step.refused or step.name == "poison":
@@ -197,7 +198,7 @@ def _history(steps: Sequence[Step], options: Mapping[str, Any]) -> tuple[tuple[R
         for key_row, part in zip(step.rows_of(batch), parts.get(place, ()), strict=False):
             end = before[key_row].end
             if step.name == "append":
-                rows += [Row(place + 1, other, key_row, end + number) for number in range(len(part))]
+                key_rows += [Row(place + 1, other, key_row, end + number) for number in range(len(part))]
             else:
                 owners = {key: each for each in range(batch) if each != key_row for key in _kept(before[each])}
                 queries += [
@@ -210,7 +211,7 @@ def _history(steps: Sequence[Step], options: Mapping[str, Any]) -> tuple[tuple[R
             lost = {*_kept(before[key_row])}.difference(_kept(held))
             kept_fates = old[other, source_of.get(key_row, key_row)]
             fates[other, key_row] = {**kept_fates, **dict.fromkeys(lost, step.name)}
-    return tuple(rows), tuple(queries)
+    return tuple(key_rows), tuple(queries)
 
 
 def _sources(step: Step) -> dict[int, int]:
@@ -253,7 +254,9 @@ def _sentences(program: Program) -> list[str]:
 
 def _start(is_own: bool, options: Mapping[str, Any], steps: Sequence[Step]) -> str:
     """The words before a sentence on a program that is not the program of the call."""
-    words = "".join(f"{name}={getattr(value, 'tolist', lambda: value)()}, " for name, value in options.items())  # noqa: B023
+    words = "".join(
+        f"{name}={value.tolist() if isinstance(value, np.ndarray) else value}, " for name, value in options.items()
+    )
     return "" if is_own else f"With {words}steps «{'; '.join(map(str, steps))}»: "
 
 
@@ -271,8 +274,8 @@ def _difference(program: Program, index: int) -> tuple[tuple[tuple[str, str], st
         return ((_READS, "no appended row"),)
     surplus, missing = np.setdiff1d(read, due).tolist(), np.setdiff1d(due, read).tolist()
     parts = [
-        f"{_positions(program, rows)} {reason}"
-        for reason, rows in _by_reason(program, program.queries[index], surplus).items()
+        f"{_positions(program, key_rows)} {reason}"
+        for reason, key_rows in _by_reason(program, program.queries[index], surplus).items()
     ]
     differences = [(_READS, " and ".join(parts))] if parts else []
     differences += [(_MISSES, _positions(program, missing))] if missing else []
@@ -286,14 +289,14 @@ def _difference(program: Program, index: int) -> tuple[tuple[tuple[str, str], st
     return ((_READS, "the right positions with other weights"),)
 
 
-def _positions(program: Program, rows: Sequence[int]) -> str:
-    return spanned(sorted({program.rows[key_row].position for key_row in rows}), "position")
+def _positions(program: Program, key_rows: Sequence[int]) -> str:
+    return spanned(sorted({program.rows[key_row].position for key_row in key_rows}), "position")
 
 
-def _by_reason(program: Program, query: Query, rows: Sequence[int]) -> dict[str, list[int]]:
+def _by_reason(program: Program, query: Query, key_rows: Sequence[int]) -> dict[str, list[int]]:
     """Rows that a query should not read, by the reason, in words after their positions."""
     found: dict[str, list[int]] = {}
-    for index in rows:
+    for index in key_rows:
         key_row, fate = program.rows[index], query.fates.get(index)
         reason = (
             f"of the {'other' if key_row.other else 'first'} cache" if key_row.other != query.other

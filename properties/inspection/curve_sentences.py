@@ -36,23 +36,23 @@ def _of_visible(points: Points, softcap: float | None) -> str:
         return ""
     condition = f"With softcap={softcap:g}, " if softcap else ""
     where = "" if heads.all() else f" (in {int(heads.sum())} of {heads.size} batch entries and heads)"
-    got, due, strange = points.logs(measured), points.logs(expected), np.asarray(wrong.any(-1))
-    effect = _effect(measured, got, due, strange)
+    received, intended, strange = points.logs(measured), points.logs(expected), np.asarray(wrong.any(-1))
+    effect = _effect(measured, received, intended, strange)
     if effect and (limits := _limits(points, softcap)):
         return _sentence(f"{condition}scores {limits[0]} {effect}; {limits[1]} they are right{where}")
-    known = np.isfinite(got) & np.isfinite(due)
+    known = np.isfinite(received) & np.isfinite(intended)
     if not known.any():
         return ""
     with np.errstate(invalid="ignore"):
-        error = np.where(known, np.abs(got - due) / np.maximum(1.0, np.abs(due)), 0.0)
+        error = np.where(known, np.abs(received - intended) / np.maximum(1.0, np.abs(intended)), 0.0)
     if (error <= _NEAR).all():
         return ""
-    if rule := _rule(points.scores, got, known, softcap):
+    if rule := _rule(points.scores, received, known, softcap):
         return _sentence(f"{condition}{rule}{where}")
     # The smallest score whose error is nearly the largest.
     sizes = np.where(error > 0.9 * error.max(), np.abs(points.scores), np.inf)
     head, row = np.unravel_index(int(sizes.argmin()), sizes.shape)
-    factors = f"gets e^{got[head, row]:.4g} times their weight, should get e^{due[head, row]:.4g} times"
+    factors = f"gets e^{received[head, row]:.4g} times their weight, should get e^{intended[head, row]:.4g} times"
     return _sentence(
         f"{condition}a key with the score {_number(points.scores[row])} beside scores of 0 {factors}{where}"
     )
@@ -66,15 +66,15 @@ def _number(value: float) -> str:
     return f"{value:.6g}" if abs(value) >= 9999 else f"{value:.4g}"
 
 
-def _effect(measured: Array, got: Array, due: Array, strange: Array) -> str:
+def _effect(measured: Array, received: Array, intended: Array, strange: Array) -> str:
     """Return what all wrong rows have in common, as a verb with its object; "" if they differ."""
-    sizes, signs = np.abs(got[strange]), set(np.sign(got[strange]))
+    sizes, signs = np.abs(received[strange]), set(np.sign(received[strange]))
     if not np.isfinite(measured[strange]).all(-1).any():
         return "give NaN or infinite weights" if np.isinf(measured[strange]).any() else "give NaN"
     if np.isposinf(sizes).all():
         return "give the lower key the weight 0"
     is_one = np.isfinite(sizes).all() and np.ptp(sizes) <= _NEAR * sizes.max()
-    if is_one and (np.abs(due[strange]) > sizes).all():
+    if is_one and (np.abs(intended[strange]) > sizes).all():
         sign = "±" if len(signs) > 1 else "−" if -1 in signs else ""
         return f"count as {sign}{_number(sizes.mean())}"
     return ""
@@ -123,24 +123,24 @@ _CAPS: Mapping[str, Callable[[Array, float], Array]] = {
 """What (1) of `properties.inspection.curve` may be equal to instead of c·tanh(s / c)."""
 
 
-def _rule(scores: Array, got: Array, known: Array, softcap: float | None) -> str:
+def _rule(scores: Array, received: Array, known: Array, softcap: float | None) -> str:
     """The first rule that is true of all rows with weights that are not 0; "" if no rule is."""
-    for rule, logs in _rules(scores, got, known, softcap):
+    for rule, logs in _rules(scores, received, known, softcap):
         size = np.maximum(1.0, np.abs(logs))
-        if (np.abs(np.where(known, got - logs, 0.0)) <= _NEAR * size).all():
+        if (np.abs(np.where(known, received - logs, 0.0)) <= _NEAR * size).all():
             return rule
     return ""
 
 
-def _rules(scores: Array, got: Array, known: Array, softcap: float | None) -> Iterator[tuple[str, Array]]:
+def _rules(scores: Array, received: Array, known: Array, softcap: float | None) -> Iterator[tuple[str, Array]]:
     """Rules, each with the logarithm of the quotient of weights for each row."""
     if softcap:
         yield from ((rule, capped(scores, softcap)) for rule, capped in _CAPS.items())
-        other = float(np.abs(got[known]).max())
+        other = float(np.abs(received[known]).max())
         yield f"scores are capped as by softcap={other:.4g}", _capped(scores, other)
     else:
-        every = np.broadcast_to(scores, got.shape)[known]
-        factor = float(got[known] @ every / max(every @ every, np.finfo(float).tiny))
+        every = np.broadcast_to(scores, received.shape)[known]
+        factor = float(received[known] @ every / max(every @ every, np.finfo(float).tiny))
         yield f"scores count {factor:.4g} times what they should", factor * scores
 
 
@@ -175,17 +175,17 @@ def _fill(points: Points, strange: Array, softcap: float | None) -> str:
     """Which score or weight masked keys get, by the last measured key, whose own score is 0; "" if it
     is not the same in all rows.
     """
-    got = points.logs(points.reading.measured, -1)
-    both = strange & np.isfinite(got)
-    scores = np.broadcast_to(_capped(points.scores, softcap), got.shape)[both]
-    for said, each in (("score", scores - got[both]), ("weight", -got[both])):
+    received = points.logs(points.reading.measured, -1)
+    both = strange & np.isfinite(received)
+    scores = np.broadcast_to(_capped(points.scores, softcap), received.shape)[both]
+    for said, each in (("score", scores - received[both]), ("weight", -received[both])):
         if len(each) < 2 or np.ptp(each) > _NEAR * np.maximum(1.0, np.abs(each).max()):
             continue
         number = float(np.median(each))
         if said == "weight":
             return f"Masked keys get the weight e^{_number(number)}"
         with np.errstate(all="ignore"):
-            own = (got - points.logs(points.reading.measured, 1))[both]
+            own = (received - points.logs(points.reading.measured, 1))[both]
         keeps = bool(points.own) and np.allclose(own, _capped(np.asarray(points.own), softcap), rtol=0, atol=_NEAR)
         if keeps and abs(number) <= _NEAR:
             return "Masked keys keep their scores"

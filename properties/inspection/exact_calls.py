@@ -2,15 +2,17 @@
 few. `PROBES` has a row for each operation.
 
 **Attention** and its gradients have the inputs of `properties.inspection.exact_probes`. Query heads
-that share a key head are rows of the same keys. Each batch entry and key head has other pairs, and
-there are as many calls as a key in each tile needs, up to `_MOST_CALLS`.
+that share a key head are rows of the same keys. Each batch entry and key head has other pairs. Up to
+`_MOST_CALLS` calls put all keys into pairs, or in long rows a key of each tile.
 
 **Softmax.** Two scores count in each row, 0 and a number of the format whose weight is next to a
 boundary.
 
 **Rotations.** Rows are ±1 in one channel of each pair and 0 in the other, so the result is a cosine
-and a sine, which a kernel may store in a table first, or not. `apply_rotary` has random numbers: its
-tables are given, and its result is rounded once.
+and a sine, which a kernel may store in a table first, or not.
+
+**Random numbers** are enough for a rotation by given tables and for a merge: their results are
+rounded once.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,11 +24,13 @@ import numpy as np
 
 import oracles
 from oracles.formats import BINARY64, Arithmetic
+from oracles.packed import sequence_rows
 from oracles.possible_attention import possible_log_sum_exps, possible_weights
 from oracles.possible_results import Possible, nearest, stored
 from properties.inspection.array import Array
 from properties.inspection.exact_probes import (
     FAR,
+    TILE,
     PairProbe,
     Sizes,
     gradient_probe,
@@ -35,7 +39,7 @@ from properties.inspection.exact_probes import (
     turns,
 )
 from properties.inspection.probe import Probe
-from properties.inspection.shapes import Shape
+from properties.inspection.shapes import CHOSEN, Shape
 
 __all__ = ["PROBES", "ExactCall"]
 
@@ -61,10 +65,10 @@ Calls = Iterator[ExactCall]
 
 
 def _outputs(probe: Probe, shape: Shape) -> Calls:
-    """Calls of attention, up to one for each set of pairs that its tiles need."""
+    """Calls of attention, until all keys or all tiles have been in a pair."""
     sizes, entries = _sizes(probe, shape), _entries(shape)
     a, unit = probe.caller.arithmetic, log(2) if probe.caller.conventions.lse_base == "2" else 1.0
-    for call in range(min(-(-turns(sizes) // entries), _MOST_CALLS)):
+    for call in range(_calls_of(sizes, entries)):
         pairs = [pair_probe(sizes, a, call * entries + entry) for entry in range(entries)]
         if pairs[0] is None:
             return
@@ -74,11 +78,19 @@ def _outputs(probe: Probe, shape: Shape) -> Calls:
         if "lse" in probe.operation.outputs:
             sets = [possible_log_sum_exps(x.problem, a, unit) for x in found]
             possible["lse"] = _joined(probe, shape, "lse", sets)
-        yield ExactCall(shape, arrays, possible, () if _is_tiled(probe, shape) else tuple(found))
+        yield ExactCall(shape, arrays, possible, () if _is_tiled(probe, shape) or _is_packed(shape) else tuple(found))
+
+
+def _calls_of(sizes: Sizes, entries: int) -> int:
+    """The number of calls until each key is in a pair; if these are too many, until each tile has a
+    key that is.
+    """
+    of_keys, of_tiles = (-(-turns(sizes, tile) // entries) for tile in (1, TILE))
+    return of_keys if of_keys <= _MOST_CALLS else min(of_tiles, _MOST_CALLS)
 
 
 def _of_cache(probe: Probe, shape: Shape) -> Calls:
-    """Calls of a cache without rotations: keys are appended in two steps, and the last ones attend."""
+    """Calls of a cache without rotations: keys are appended in two steps, then queries attend."""
     if shape.arguments.get("rotates"):
         return
     for n_q, n_k, width in _PROGRAMS:
@@ -144,28 +156,25 @@ def _rotations(probe: Probe, shape: Shape) -> Calls:
     rows = x.reshape(-1, x.shape[-1])
     places = firsts + (np.arange(len(rows))[:, None] % 2) * (1 if is_adjacent else half)
     np.put_along_axis(rows, places, generator.choice([-1.0, 1.0], places.shape), 1)
-    yield from _of_oracle(probe, shape, {coded: x}, "attention_factor" not in shape.arguments)
+    yield from _of_oracle(probe, shape, {coded: x})
 
 
-def _products(probe: Probe, shape: Shape) -> Calls:
-    """One call of a rotation by given tables, of random numbers."""
-    coded = "grad_out" if "grad_out" in probe.operation.parameters else "x"
-    zeros = shape.zeros(probe.operation, coded)
-    drawn = np.random.default_rng(zeros.size).standard_normal(zeros.shape)
-    yield from _of_oracle(probe, shape, {coded: nearest(drawn, probe.caller.arithmetic.inputs)}, False)
+def _numbers(probe: Probe, shape: Shape) -> Calls:
+    """One call of an operation that rounds its results once, with random numbers if it takes arrays."""
+    operation, a, generator = probe.operation, probe.caller.arithmetic, np.random.default_rng(0)
+    drawn = {name: shape.zeros(operation, name) for name in CHOSEN if name in operation.parameters}
+    for name, array in drawn.items():
+        array[...] = nearest(generator.standard_normal(array.shape), operation.stored(name, a))
+    yield from _of_oracle(probe, shape, drawn)
 
 
-def _tables(probe: Probe, shape: Shape) -> Calls:
-    """One call without arrays: a table."""
-    yield from _of_oracle(probe, shape, {}, True)
-
-
-def _of_oracle(probe: Probe, shape: Shape, arrays: dict[str, Array], once: bool) -> Calls:
-    """A call whose results are rounded once, as they are stored. With `once`, a table of the same
-    format is rounded to the same numbers.
+def _of_oracle(probe: Probe, shape: Shape, arrays: dict[str, Array]) -> Calls:
+    """A call whose results are rounded once, as they are stored. A table of the same format is rounded
+    to the same numbers, unless a factor multiplies it later.
     """
     a, operation = probe.caller.arithmetic, probe.operation
-    angle = replace(a.angle, table=BINARY64) if once and a.angle.table == a.output else a.angle
+    once = a.angle.table == a.output and "attention_factor" not in shape.arguments
+    angle = replace(a.angle, table=BINARY64) if once else a.angle
     arguments = shape.call(operation, **arrays)
     before = operation.expected(arguments, replace(a, output=BINARY64, angle=angle), probe.caller.conventions)
     targets = {name: operation.stored(name, a, result=True) for name in operation.returned(arguments)}
@@ -175,14 +184,34 @@ def _of_oracle(probe: Probe, shape: Shape, arrays: dict[str, Array], once: bool)
 
 def _sizes(probe: Probe, shape: Shape) -> Sizes:
     """The sizes of one key head, with the keys that causality shows to each row."""
-    sizes, conventions = shape.sizes, probe.caller.conventions
-    heads, n_q, n_k = _heads_of_key(shape), sizes["n_q"], sizes["n_k"]
-    is_played = probe.operation.is_played
-    visible = None
-    if is_played or probe.operation.name == "causal_attention" or shape.arguments.get("causal"):
-        aligned = replace(conventions, causal="bottom_right") if is_played else conventions
-        visible = np.tile(oracles.causal_mask(n_q, n_k, conventions=aligned), (heads, 1))
-    return Sizes(heads * n_q, n_k, sizes["head_dim"], sizes["value_dim"], probe.scale(shape), visible)
+    sizes, conventions, given = shape.sizes, probe.caller.conventions, shape.arguments
+    heads, is_played = _heads_of_key(shape), probe.operation.is_played
+    n_q, n_k = (sizes["total_" + side if _is_packed(shape) else "n_" + side] for side in "qk")
+    is_causal = is_played or probe.operation.name == "causal_attention" or given.get("causal")
+    aligned = replace(conventions, causal="bottom_right") if is_played else conventions
+    visible = np.zeros((n_q, n_k), dtype=bool)
+    for queries, keys in _sequences(shape, n_q, n_k):
+        block = oracles.causal_mask(len(queries), len(keys), conventions=aligned) if is_causal else True
+        visible[queries.start : queries.stop, keys.start : keys.stop] = block
+    seen = None if visible.all() else np.tile(visible, (heads, 1))
+    return Sizes(heads * n_q, n_k, sizes["head_dim"], sizes["value_dim"], probe.scale(shape), seen)
+
+
+def _is_packed(shape: Shape) -> bool:
+    """Whether the rows of all sequences follow each other."""
+    return "cu_q" in shape.arguments
+
+
+def _sequences(shape: Shape, n_q: int, n_k: int) -> list[tuple[range, range]]:
+    """The rows of the queries and of the keys of each sequence."""
+    if not _is_packed(shape):
+        return [(range(n_q), range(n_k))]
+    given = shape.arguments
+    queries, keys = (
+        sequence_rows(given[f"cu_{side}"], given.get(f"seqused_{side}"), total, side)
+        for side, total in (("q", n_q), ("k", n_k))
+    )
+    return list(zip(queries, keys, strict=True))
 
 
 def _heads_of_key(shape: Shape) -> int:
@@ -197,8 +226,10 @@ def _entries(shape: Shape) -> int:
 
 def _stacked(probe: Probe, shape: Shape, name: str, arrays: list[Array]) -> Array:
     """The array of a call, from the arrays of each batch entry and key head."""
-    wanted = shape.zeros(probe.operation, name).shape
-    if not _is_tiled(probe, shape) or "num_heads" not in probe.operation.axes[name]:
+    wanted, axes = shape.zeros(probe.operation, name).shape, probe.operation.axes[name]
+    if axes[0].startswith("total"):  # rows come before heads
+        return np.reshape(arrays, (wanted[1], wanted[0], wanted[2])).swapaxes(0, 1)
+    if not _is_tiled(probe, shape) or "num_heads" not in axes:
         return np.reshape(arrays, wanted)
     apart = np.reshape(arrays, (prod(shape.batch), -1, _heads_of_key(shape), *wanted[len(shape.batch) + 1 :]))
     return apart.swapaxes(1, 2).reshape(wanted)
@@ -219,15 +250,18 @@ PROBES: dict[str, Callable[[Probe, Shape], Calls]] = {
     "causal_attention": _outputs,
     "grouped_query_attention": _outputs,
     "attention": _outputs,
+    "packed_attention": _outputs,
     "decode": _of_cache,
     "scaled_dot_product_attention_vjp": _gradients,
     "attention_vjp": _gradients,
+    "packed_attention_vjp": _gradients,
     "hard_masked_softmax": _softmax,
     "rope": _rotations,
     "rope_vjp": _rotations,
-    "apply_rotary": _products,
-    "apply_rotary_vjp": _products,
-    "rope_tables": _tables,
-    "sinusoidal_positional_encoding": _tables,
+    "apply_rotary": _numbers,
+    "apply_rotary_vjp": _numbers,
+    "merge_attention": _numbers,
+    "rope_tables": _numbers,
+    "sinusoidal_positional_encoding": _numbers,
 }
 """The operations that have exact probes, each with the function that makes its calls."""

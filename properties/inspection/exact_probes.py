@@ -18,7 +18,8 @@ their weights are 0. There are two kinds of rows:
              as large in the weight
 
 Query heads that share a key head are rows of the same keys. The pairs have a key in each tile of
-`_TILE` keys, in as many calls as that needs, so that a tile that is lost or counted twice shows.
+`TILE` keys, in as many calls as that needs, so that a tile that is lost or counted twice shows. In
+short rows each key is in a pair.
 
 **Its gradients** have means too. Two rows of a pair have the weight 1/2 for both keys, and their
 cotangents are 2·M and 1 ± 2δ, so each gradient of a value is next to a rounding boundary. One column
@@ -44,6 +45,7 @@ from properties.inspection.array import Array
 
 __all__ = [
     "FAR",
+    "TILE",
     "GradientProbe",
     "PairProbe",
     "Sizes",
@@ -58,7 +60,7 @@ FAR = 160.0  # how far the scores of keys that do not count are below 0
 _PARTS = 3  # the channels of a score next to log w
 _LARGEST = 128.0  # the largest entry of q and k
 _STEPS = (1.0, 1.5, 2.5, 5.0, 12.0, 30.0)  # distances from log w, in units of the closest one
-_TILE = 64
+TILE = 64
 
 
 class Sizes(NamedTuple):
@@ -97,20 +99,21 @@ def pair_probe(sizes: Sizes, a: Arithmetic, turn: int = 0) -> PairProbe | None:
     all other keys. The last channels add up to the scores next to log w.
     """
     generator, number = np.random.default_rng(turn), _pairs_of(sizes)
-    coded = _coded(generator, np.arange(sizes.rows) % max(number, 1), sizes, turn)
-    if coded is None:
+    if (coded := _coded(generator, number, sizes, turn)) is None:
         return None
-    q, k, pairs = coded
+    k, pairs, size = coded
+    row = _pair_of_rows(pairs, sizes)
+    q = _queries(row, sizes, size)
     v = nearest(generator.uniform(-8, 8, (sizes.n_k, sizes.d_v)), a.inputs)
     exponents = _exponents(generator, number, a, turn)
     logs, v[pairs] = -exponents * np.log(2), _values(generator, exponents, a, np.full(number, 0.25), sizes.d_v)
     k[pairs[:, 1], -_PARTS:] = _parts(logs / sizes.scale, a)
     once = replace(a, output=BINARY64, weights=None)
-    margins = _margins(possible_outputs(Problem(q[:number], k, v, sizes.scale), once))
+    of_pairs = Problem(_queries(np.arange(number), sizes, size), k, v, sizes.scale)
+    margins = _margins(possible_outputs(of_pairs, once))
     logs = np.where(exponents, _beside(generator, exponents, margins, a), 0.0)
     k[pairs[:, 1], -_PARTS:] = _parts(logs / sizes.scale, a)
     v[pairs] = _values(generator, exponents, a, margins, sizes.d_v)
-    row = np.arange(sizes.rows) % number
     second = pairs[row, 1]
     scores = sizes.scale * (q * k[second]).sum(1)
     problem = Problem(q, k, v, sizes.scale, sizes.visible)
@@ -127,29 +130,32 @@ class GradientProbe:
 
 
 def gradient_probe(sizes: Sizes, a: Arithmetic, turn: int = 0) -> GradientProbe | None:
-    """Return a probe of the gradients. Rows 2c and 2c + 1 count pair c. Return None as `pair_probe`
-    does, for one row, and for one column of values.
+    """Return a probe of the gradients, for which two rows count each pair. Return None as `pair_probe`
+    does, for one column of values, and if no two rows see a pair.
     """
     generator, number = np.random.default_rng(turn), min(_pairs_of(sizes), sizes.rows // 2)
-    row = np.minimum(np.arange(sizes.rows) // 2, max(number - 1, 0))
-    coded = _coded(generator, row, sizes, turn) if number > 0 and sizes.d_v > 1 else None
-    if coded is None:
+    if sizes.d_v < 2 or (coded := _coded(generator, number, sizes, turn)) is None:
         return None
-    (q, k, pairs), means = coded, np.zeros(number)
-    v, g = np.zeros((sizes.n_k, sizes.d_v)), np.zeros((sizes.rows, sizes.d_v))
+    k, pairs, size = coded
+    row = _pair_of_rows(pairs, sizes)
+    seen = sizes.visible is None or np.take_along_axis(sizes.visible, pairs[row], 1).all(1)
+    of_pairs = [np.flatnonzero((row == pair) & seen)[:2] for pair in range(number)]
+    if not (kept := [pair for pair in range(number) if len(of_pairs[pair]) == 2]):
+        return None
+    rows, pairs, means = np.array([of_pairs[pair] for pair in kept]), pairs[kept], np.zeros(len(kept))
+    q, v, g = _queries(row, sizes, size), np.zeros((sizes.n_k, sizes.d_v)), np.zeros((sizes.rows, sizes.d_v))
     v[pairs, 0] = 3.0, 1.0
     k[:, -_PARTS:], q[:, -_PARTS:] = 0.0, 0.0
-    rows = np.arange(2 * number).reshape(number, 2)
     once = replace(a, output=BINARY64, weights=None, saved_weights=None)
-    margins = [np.full(number, 0.25)] * 3
+    margins = [np.full(len(kept), 0.25)] * 3
     for _ in range(2):
         k[pairs, -2], q[rows, -1] = (_values(generator, means, a, each, 1)[..., 0] for each in margins[:2])
         g[rows] = _values(generator, means, a, margins[2], sizes.d_v)
-        g[rows, 0] = np.exp2(generator.integers(-2, 3, number))[:, None]
+        g[rows, 0] = np.exp2(generator.integers(-2, 3, len(kept)))[:, None]
         problem = Problem(q, k, v, sizes.scale)
         dq, dk, dv = possible_gradients(problem, g, once)
         shown = dq.at((rows, [-2])), dk.at((pairs, [-1])), dv.at((pairs, slice(1, None)))
-        margins = [_margins(Possible(*(end.reshape(number, -1) for end in each))) for each in shown]
+        margins = [_margins(Possible(*(end.reshape(len(kept), -1) for end in each))) for each in shown]
     problem = problem._replace(visible=sizes.visible)
     return GradientProbe(problem, g, possible_gradients(problem, g, a)._asdict())
 
@@ -160,49 +166,65 @@ def _pairs_of(sizes: Sizes) -> int:
 
 
 def _coded(
-    generator: np.random.Generator, row: NDArray[np.intp], sizes: Sizes, turn: int
-) -> tuple[Array, Array, NDArray[np.intp]] | None:
-    """Return q, k, and the pairs of keys, so that query i counts the keys of pair row[i], or
-    None.
-    """
-    codes, number = sizes.d - _PARTS - 1, int(row.max(initial=0)) + 1
-    size = np.exp2(np.ceil(np.log2(FAR / sizes.scale) / 2)) if sizes.scale > 0 else np.inf
-    if sizes.n_k < 2 or codes < 1 or size > _LARGEST:
+    generator: np.random.Generator, number: int, sizes: Sizes, turn: int
+) -> tuple[Array, NDArray[np.intp], float] | None:
+    """Return k, the pairs of keys, and the size of the codes, or None."""
+    codes = sizes.d - _PARTS - 1
+    size = float(np.exp2(np.ceil(np.log2(FAR / sizes.scale) / 2))) if sizes.scale > 0 else np.inf
+    if number < 1 or codes < 1 or size > _LARGEST:
         return None
     pairs = _pairs(generator, number, sizes, turn)
-    q, k = np.zeros((len(row), sizes.d)), np.zeros((sizes.n_k, sizes.d))
-    q[:, : codes + 1], q[:, codes + 1 :] = -size, 1.0
-    q[np.arange(len(row)), row] = 0.0
+    k = np.zeros((sizes.n_k, sizes.d))
     k[:, codes] = size
     k[pairs.ravel(), codes] = 0.0
     k[pairs, np.arange(number)[:, None]] = size
-    return q, k, pairs
+    return k, pairs, size
+
+
+def _queries(row: NDArray[np.intp], sizes: Sizes, size: float) -> Array:
+    """Return q, so that query i counts the keys of pair row[i]."""
+    codes = sizes.d - _PARTS - 1
+    q = np.zeros((len(row), sizes.d))
+    q[:, : codes + 1], q[:, codes + 1 :] = -size, 1.0
+    q[np.arange(len(row)), row] = 0.0
+    return q
+
+
+def _pair_of_rows(pairs: NDArray[np.intp], sizes: Sizes) -> NDArray[np.intp]:
+    """Return the pair that each row counts: one after the other, or if rows do not see all keys, the
+    pair with the fewest rows among those that the row sees.
+    """
+    if sizes.visible is None:
+        return np.arange(sizes.rows) % len(pairs)
+    row, used = np.zeros(sizes.rows, dtype=np.intp), np.zeros(len(pairs))
+    for place, visible in enumerate(sizes.visible):
+        seen = visible[pairs].all(1)
+        row[place] = np.argmin(np.where(seen, used, np.inf))
+        used[row[place]] += 1
+    return row
 
 
 def _pairs(generator: np.random.Generator, number: int, sizes: Sizes, turn: int) -> NDArray[np.intp]:
     """Return disjoint pairs of keys. In the first turn these are the last key, the first, and keys at
-    the edges of tiles; in later turns, a key of each tile, and then all others. The order of pairs is
-    random, or the pairs whose keys come first are first, for rows that do not see all keys.
+    the edges of tiles; in later turns, a key of each tile, and then all others. The order is random.
     """
     keys = np.take(order_of_keys(sizes.n_k), np.arange(2 * number) + 2 * number * turn, mode="wrap")
-    pairs = generator.permutation(keys).reshape(number, 2)
-    return np.asarray(pairs if sizes.visible is None else pairs[np.argsort(pairs.max(1))])
+    return np.asarray(generator.permutation(keys).reshape(number, 2))
 
 
 def order_of_keys(n_k: int) -> NDArray[np.intp]:
     """The order in which probes take keys."""
     generator = np.random.default_rng(n_k)
     edges = generator.permutation([key for power in range(3, 20) for key in (2**power - 1, 2**power) if key < n_k - 1])
-    tiles = [min(start + int(generator.integers(_TILE)), n_k - 1) for start in range(0, n_k, _TILE)]
+    tiles = [min(start + int(generator.integers(TILE)), n_k - 1) for start in range(0, n_k, TILE)]
     order = dict.fromkeys(int(key) for key in (n_k - 1, 0, *edges, *generator.permutation(tiles)))
     return np.array([*dict.fromkeys([*order, *generator.permutation(n_k).tolist()])])
 
 
-def turns(sizes: Sizes) -> int:
+def turns(sizes: Sizes, tile: int = TILE) -> int:
     """Return the number of turns after which the pairs of a probe have a key in each tile."""
-    tiles = order_of_keys(sizes.n_k) // _TILE
-    last = max((int(np.argmax(tiles == tile)) for tile in range(-(-sizes.n_k // _TILE))), default=0)
-    return last // (2 * max(_pairs_of(sizes), 1)) + 1
+    _, first = np.unique(order_of_keys(sizes.n_k) // tile, return_index=True)
+    return int(first.max(initial=0)) // (2 * max(_pairs_of(sizes), 1)) + 1
 
 
 def _exponents(generator: np.random.Generator, number: int, a: Arithmetic, turn: int) -> Array:

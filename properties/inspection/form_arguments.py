@@ -11,6 +11,7 @@ import numpy as np
 from properties.contract.operations import BATCH, Operation
 from properties.contract.parameters import Kind
 from properties.inspection.array import Array
+from properties.strategies.plain_calls import numbers
 
 __all__ = ["EVERYDAY", "OPTIONS", "Trial", "heads_of"]
 
@@ -78,11 +79,8 @@ class Trial:
 
 
 def _numbers(trial: Trial, operation: Operation, name: str) -> Array:
-    """Return random multiples of 1/16 between −4 and 4, which every format has exactly. They depend
-    on the name and the shape only.
-    """
-    random = np.random.default_rng([ord(letter) for letter in name])
-    return np.clip(np.round(16 * random.normal(size=trial.shape(operation, name))) / 16, -4, 4)
+    """Return the numbers of plain calls. They depend on the name and the shape only."""
+    return 2 * numbers(trial.shape(operation, name), sum(map(ord, name)))
 
 
 def _integers(trial: Trial, operation: Operation, name: str) -> Array:
@@ -114,7 +112,7 @@ _MADE: Mapping[Kind, Callable[[Trial, Operation, str], Any]] = {
     Kind.LENGTHS: _lengths,
     Kind.MASK: _booleans,
     Kind.SIZE: lambda trial, operation, name: trial.size(name),
-    Kind.SETTING: lambda trial, operation, name: "default",
+    Kind.SETTING: lambda trial, operation, name: _SETTINGS.get(name, "default"),
 }
 
 _SETTINGS: Mapping[str, Any] = {

@@ -56,13 +56,19 @@ def find_options(trials: Trials) -> None:
 
 
 def find_both(trials: Trials) -> None:
-    """Find whether a call may have a mask and be causal."""
-    if {"mask", "causal"} <= {*trials.form.features}:
-        visible = OPTIONS["mask"](trials.trial, trials.operation, "mask")
-        fewer = {"n_q": trials.trial.size("n_k") // 2} if trials.takes_all else {}  # shows the causal corner too
-        both = trials.trial.sized(**fewer).with_arguments(mask=visible, causal=True)
-        if not trials.works("mask and causal together", both):
-            trials.change(conventions={"causal_with_mask": "refuse"})
+    """Find whether a call may have a mask and be causal. A call with a bias too shows more."""
+    if not {"mask", "causal"} <= {*trials.form.features}:
+        return
+    fewer = {"n_q": trials.trial.size("n_k") // 2} if trials.takes_all else {}  # shows the causal corner too
+    trial = trials.trial.sized(**fewer)
+    given = {name: OPTIONS[name](trial, trials.operation, name) for name in ("mask", "causal")}
+    if "bias" in trials.form.features:
+        bias = OPTIONS["bias"](trial, trials.operation, "bias")
+        with suppress(RefusedError):
+            trials.results(trials.form, trial.with_arguments(**given, bias=bias))
+            return
+    if not trials.works("mask and causal together", trial.with_arguments(**given)):
+        trials.change(conventions={"causal_with_mask": "refuse"})
 
 
 def _find_causal_switch(trials: Trials) -> None:
@@ -258,7 +264,7 @@ def _changes(trials: Trials, name: str, form: Form, **given: Any) -> bool:
         return bool(trials.changed(name, form, trials.trial.with_arguments(**given)))
     causal = trials.trial.with_arguments(causal=True)
     with suppress(RefusedError):
-        return bool(trials.changed(name, form, causal.with_arguments(**given), trials.known(trials.form, causal)))
+        return bool(trials.changed(name, form, causal.with_arguments(**given), trials.results(trials.form, causal)))
     return False
 
 

@@ -5,7 +5,7 @@ number of axes, the options, the memory layout, and the sizes.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -20,7 +20,7 @@ from properties.inspection.form_arguments import Trial, heads_of
 from properties.inspection.form_options import find_both, find_options
 from properties.inspection.form_sizes import find_places, find_sizes
 from properties.inspection.form_trials import NoFormError, RefusedError, Trials, alike
-from properties.inspection.forms import HEADS_FIRST, ROWS_FIRST, Form, has_movable_rows, required
+from properties.inspection.forms import HEADS_FIRST, ROWS_FIRST, Form, Refusal, has_movable_rows, required
 from properties.inspection.probe import SpentError
 from properties.inspection.signatures import ways
 
@@ -90,17 +90,43 @@ def form_of(
 
 
 def _find_first(trials: Trials) -> None:
-    """Find arrays, and a way of passing them, with which a call works."""
+    """Find arrays, and a way of passing them, with which a call works. Narrow number types are tried
+    last where both wide ones fail with the same message, which then hardly concerns the type.
+    """
+    postponed: list[tuple[Trial, Form, list[Refusal]]] = []
+    for trial, form in _first_calls(trials):
+        earlier = len(trials.refusals)
+        if _find_at(trials, trial, form, _DTYPES[:2]):
+            del trials.refusals[:earlier]
+            return
+        own = trials.refusals[earlier:]
+        if len({refusal.error for refusal in own}) == 1:
+            postponed.append((trial, form, own))
+        elif _find_at(trials, trial, form, _DTYPES[2:]):
+            del trials.refusals[:earlier]
+            return
+    for trial, form, own in postponed:
+        earlier = len(trials.refusals)
+        if _find_at(trials, trial, form, _DTYPES[2:]):
+            trials.refusals[:earlier] = own
+            return
+
+
+def _first_calls(trials: Trials) -> Iterator[tuple[Trial, Form]]:
+    """Yield the calls of which one may work: sizes, places of axes, libraries, and ways of passing
+    arguments.
+    """
 
     def has_type_error() -> bool:
         return any("TypeError" in refusal.error for refusal in trials.refusals)
 
     for sizes in (sizes for sizes in _FIRST_SIZES if not sizes or sizes.keys() & trials.measured):
-        for rank, axes in _places(trials.operation):
+        for rank, axes in (place for place in _places(trials.operation) if place[0] >= heads_of(trials.operation)):
             for library in libraries_of(trials.function, has_type_error):
-                form = Form(trials.operation.name, library, (), (rank,), axes)
-                if rank >= heads_of(trials.operation) and _find_at(trials, Trial(sizes, rank), form):
-                    return
+                for way in ways(trials.function, trials.operation):
+                    takes_start = "start_pos" in (*way.positional, *way.keywords)
+                    trial = Trial(sizes if takes_start else {**sizes, "start_pos": 0}, rank)
+                    yield trial, Form(trials.operation.name, library, (), (rank,), axes, **way._asdict())
 
 
 def _places(operation: Operation) -> Sequence[tuple[int, str]]:
@@ -111,23 +137,19 @@ def _places(operation: Operation) -> Sequence[tuple[int, str]]:
     return _OTHER_PLACES if any(BATCH in operation.axes.get(name, ()) for name in names) else _OTHER_PLACES[:1]
 
 
-def _find_at(trials: Trials, trial: Trial, form: Form) -> bool:
-    """Find a way of passing arguments, and a number type, with which a call works."""
-    for way in ways(trials.function, trials.operation):
-        takes_start = "start_pos" in (*way.positional, *way.keywords)
-        first = trial if takes_start else trial.sized(start_pos=0)
-        earlier, trials.is_unchecked = len(trials.refusals), False
-        for dtype in _DTYPES:
-            try:
-                found, base = trials.with_results(replace(form, dtypes=(dtype,), **way._asdict()), first)
-            except RefusedError as refused:
-                trials.refuse(dtype, refused)
-                trials.is_unchecked |= _may_misread(trials, form)
-                continue
-            del trials.refusals[:earlier]
-            trials.first = first
-            trials.adopt(found, base, first)
-            return True
+def _find_at(trials: Trials, trial: Trial, form: Form, dtypes: Sequence[str]) -> bool:
+    """Find the first of some number types with which a call works."""
+    trials.is_unchecked &= dtypes[0] != _DTYPES[0]
+    for dtype in dtypes:
+        try:
+            found, base = trials.with_results(replace(form, dtypes=(dtype,)), trial)
+        except RefusedError as refused:
+            trials.refuse(dtype, refused)
+            trials.is_unchecked |= _may_misread(trials, form)
+            continue
+        trials.first = trial
+        trials.adopt(found, base, trial)
+        return True
     return False
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from oracles.formats import PRESETS
 from properties.contract.caller import Caller
 from properties.contract.conversion import UngivenError
-from properties.contract.implementation import USUAL_REFUSALS, Implementation
+from properties.contract.implementation import USUAL_REFUSALS
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError
 from properties.contract.wording import said
@@ -30,7 +30,7 @@ __all__ = ["NoFormError", "RefusedError", "Trials", "alike"]
 
 
 _MOST_NUMBERS = 2**14
-"""In an array of a call that is kept. Certified values of longer arrays take more time than another
+"""In a result of a call that is kept. Certified values of longer results take more time than another
 call.
 """
 
@@ -154,7 +154,7 @@ class Trials:
         the usual conventions. Log-sum-exps are not compared.
         """
         arguments, operation = trial.arguments(self.operation), self.operation
-        if max(map(np.size, arguments)) > _MOST_NUMBERS:
+        if max(map(np.size, results)) > _MOST_NUMBERS:
             return False
         implementation = form.implementation("trial", self.function)
         formats = implementation.resolved_arithmetic.inputs, implementation.resolved_arithmetic.output
@@ -169,16 +169,6 @@ class Trials:
             operation.is_log_sum_exp(name) or not (enclosure.excess(value) > 1).any()
             for (name, enclosure), value in zip(told, results, strict=True)
         )
-
-    def known(self, form: Form, trial: Trial) -> list[Array]:
-        """Return the results of a call, which is made only if it was not made before. Raises as
-        `results`.
-        """
-        arguments = trial.arguments(self.operation)
-        for other, made in self._made:
-            if form.passes(other, arguments) and all(map(np.array_equal, made.arguments, arguments)):
-                return list(self._told(form.implementation("trial", self.function), made).values())
-        return self.results(form, trial)
 
     def results(self, form: Form, trial: Trial, layout: str = "contiguous") -> list[Array]:
         """Return the results of one call. Raises RefusedError if the call fails, and SpentError if
@@ -235,21 +225,16 @@ class Trials:
             raise RefusedError(reason) from broken
         except UngivenError as ungiven:
             raise RefusedError(str(ungiven)) from ungiven
-        made = Made(arguments, values, caller.arithmetic.inputs.name, self._seconds)
-        results = self._told(caller.implementation, made)
+        missing = caller.implementation.support.untold(self.operation)
+        named = zip(self.operation.returned(arguments), values, strict=False)
+        results = {name: value for name, value in named if name not in missing}
         for name, value in results.items():
             is_empty_sum = np.isneginf(value) if self.operation.is_log_sum_exp(name) else False
             if value.dtype == float and not (np.isfinite(value) | is_empty_sum).all():
                 raise RefusedError(f"{name} has numbers that are not finite.")
-        if layout == "contiguous" and max(map(np.size, arguments)) <= _MOST_NUMBERS:
-            self._made.append((form, made))
+        if layout == "contiguous" and max(map(np.size, values)) <= _MOST_NUMBERS:
+            self._made.append((form, Made(arguments, values, caller.arithmetic.inputs.name, self._seconds)))
         return list(results.values())
-
-    def _told(self, implementation: Implementation, made: Made) -> dict[str, Array]:
-        """The results of a call that a function tells, by name."""
-        missing = implementation.support.untold(self.operation)
-        named = zip(self.operation.returned(made.arguments), made.results, strict=False)
-        return {name: value for name, value in named if name not in missing}
 
 
 def alike(first: Array, second: Array) -> bool:

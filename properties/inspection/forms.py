@@ -24,6 +24,7 @@ __all__ = [
     "Refusal",
     "has_movable_rows",
     "reasons",
+    "refusals_as_code",
     "required",
     "results_of",
 ]
@@ -186,7 +187,7 @@ class Form:
             "arrays": LIBRARIES[self.arrays].arrays,
             "batch_ranks": repr(self.batch_ranks),
             "supports": f"[{supports}]",
-            "refuses": f"({', '.join([*_USUAL_REFUSALS, *self.refuses])})",
+            "refuses": refusals_as_code(self.refuses),
             "features": _quoted(self.features),
             "layouts": repr(self.layouts),
         }
@@ -302,6 +303,11 @@ def reasons(refusals: Iterable[Refusal]) -> list[str]:
     for refusal in refusals:
         failed.setdefault(refusal.error.rstrip("."), []).append(refusal.what)
     return [f"{', '.join(dict.fromkeys(named))}: {reason}" for reason, named in failed.items()]
+
+
+def refusals_as_code(others: Iterable[str]) -> str:
+    """Return the field `refuses` as code: the usual exceptions, and the names of others."""
+    return f"({', '.join(dict.fromkeys([*_USUAL_REFUSALS, *others]))})"
 
 
 def required(operation: Operation) -> tuple[str, ...]:

@@ -104,14 +104,16 @@ def micrometer(probe: Probe, shape: Shape) -> Micrometer:
 
 
 def sums_of_equal_scores(probe: Probe, shape: Shape) -> tuple[Sum, ...]:
-    """Measure the sums of (2) and (3), of each length that is taken, at each level. Raises as
-    `Probe.results`.
+    """Measure the sums of (2) and (3), of each length that is taken, at each level; if the probe stacks
+    calls, of the shortest and the longest one. Raises as `Probe.results`.
     """
     plain = probe.plain(shape, "scale")
     if not _unit(probe, plain):
         raise OutsideError("The implementation has a scale of 0.")
-    lengths = [plain.changed(probe.operation, n_k=length) for length in _LENGTHS]
-    return tuple(each for length in filter(probe.takes, lengths) for each in _sums(probe, length))
+    shapes = (plain.changed(probe.operation, n_k=length) for length in _LENGTHS)
+    taken = [*filter(probe.takes, shapes)]
+    measured = [*taken[:1], *taken[1:][-1:]] if probe.stacks else taken
+    return tuple(each for one in measured for each in _sums(probe, one))
 
 
 def _first(probe: Probe, shape: Shape, *changes: Mapping[str, int]) -> Shape:

@@ -27,7 +27,9 @@ _LENGTHS = (
     ((1, 5), (0, 1), (1, 2), (1, 3)),
     ((2, 20), (2, 9)),
 )
-"""The numbers of queries and of keys of sequences that are measured after those of the call."""
+"""The numbers of queries and of keys of sequences that are measured after those of the call, the last
+ones only without options.
+"""
 
 _MOST_KEYS = 40  # of the call, in all key heads
 _MOST_SENTENCES = 3
@@ -103,12 +105,14 @@ def _shapes(probe: Probe, shape: Shape) -> Iterator[tuple[Sequence[tuple[int, in
     """The shapes of the packings that are measured, and their lengths."""
     if shape.sizes["total_k"] * shape.sizes["kv_heads"] <= _MOST_KEYS:
         yield None, _wide(probe, shape)
-    kept = {name: value for name, value in shape.arguments.items() if name not in PACKED and name[:3] != "cu_"}
-    for lengths in _LENGTHS:
+    remaining = {
+        option: value for option, value in shape.arguments.items() if option not in PACKED and option[:3] != "cu_"
+    }
+    for lengths in _LENGTHS[:-1] if remaining else _LENGTHS:
         boundaries = np.concatenate([[(0, 0)], np.cumsum(lengths, 0)]).astype(np.int32).T
         options = dict(zip(("cu_q", "cu_k"), boundaries, strict=True))
         total = dict(zip(packing.AXES.values(), boundaries[:, -1].tolist(), strict=True))
-        other = replace(shape, sizes={**shape.sizes, **total}, arguments={**kept, **options})
+        other = replace(shape, sizes={**shape.sizes, **total}, arguments={**remaining, **options})
         call = packing.with_longest(probe.operation, probe.caller.implementation.features, other.call(probe.operation))
         longest = {name: value for name, value in probe.operation.named(call).items() if name[:3] == "max" and value}
         other = _wide(probe, replace(other, arguments={**other.arguments, **longest}))
@@ -119,7 +123,7 @@ def _shapes(probe: Probe, shape: Shape) -> Iterator[tuple[Sequence[tuple[int, in
 def _wide(probe: Probe, shape: Shape) -> Shape:
     """The shape with a column of v for each key row and key head, if that is taken, and sinks of 1."""
     wanted = max(shape.sizes["total_k"] * shape.sizes["kv_heads"], shape.sizes["value_dim"])
-    options = {name: np.ones_like(value) if name == "sink" else value for name, value in shape.arguments.items()}
+    options = {option: np.ones_like(value) if option == "sink" else value for option, value in shape.arguments.items()}
     shape = replace(shape, arguments=options)
     wider = replace(shape, sizes={**shape.sizes, "value_dim": wanted})
     return wider if probe.takes(wider) else shape
@@ -134,21 +138,21 @@ def sentences_of_packed_reads(found: Sequence[PackedReads]) -> tuple[str, ...]:
 
 def _sentences(packed: PackedReads) -> list[str]:
     """The sentences about a packing: one for the queries of a sequence with the same mistake."""
-    alike: dict[tuple[int, Any], list[tuple[int, int]]] = {}
+    same_mistakes: dict[tuple[int, Any], list[tuple[int, int]]] = {}
     for index in np.flatnonzero(packed.reading.wrong.any(1)).tolist():
         row, head = divmod(index, packed.heads[0])
         sequence, query = packed.owner(row)
-        if told := _difference(packed, index, sequence):
-            alike.setdefault((sequence, told), []).append((query, head))
+        if mistakes := _difference(packed, index, sequence):
+            same_mistakes.setdefault((sequence, mistakes), []).append((query, head))
     sentences = []
-    for (sequence, told), places in alike.items():
+    for (sequence, mistakes), places in same_mistakes.items():
         queries, heads = (sorted(set(each)) for each in zip(*places, strict=True))
         words = f"{spanned(queries, 'query')} of sequence {sequence}"
         words += f" in {spanned(heads, 'head', packed.heads[0])}" if len(heads) < packed.heads[0] else ""
-        sentences.append(f"{words} {' and '.join(f'{verbs[len(queries) > 1]} {rest}' for verbs, rest in told)}.")
+        sentences.append(f"{words} {' and '.join(f'{verbs[len(queries) > 1]} {rest}' for verbs, rest in mistakes)}.")
     if sentences:
         sentences[0] = packed.beginning + sentences[0]
-    return [f"{each[0].upper()}{each[1:]}" for each in sentences]
+    return [f"{sentence[0].upper()}{sentence[1:]}" for sentence in sentences]
 
 
 def _difference(packed: PackedReads, index: int, own: int) -> tuple[tuple[tuple[str, str], str], ...]:

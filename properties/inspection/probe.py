@@ -58,7 +58,7 @@ class Probe:
     """
 
     def __init__(self, caller: Caller, calls: int, until: float = inf, *, stacks: bool = False) -> None:
-        self.caller, self.calls, self.until, self._stacks = caller, calls, until, stacks
+        self.caller, self.calls, self.until, self.stacks = caller, calls, until, stacks
         self.operation = OPERATIONS[caller.operation]
         self.worst, self.wrong, self.tells = 0.0, tuple[Call, ...](), False
         self.records: list[tuple[Shape, Any]] = []
@@ -114,7 +114,7 @@ class Probe:
         further axis of the batch. Results that are right are returned, without those that sum over
         the batch. Otherwise the calls are made one by one, so that no reading mixes them.
         """
-        if self._stacks and len(calls) > 1 and (arguments := self._stacked(shape, calls)):
+        if self.stacks and len(calls) > 1 and (arguments := self._stacked(shape, calls)):
             with suppress(BrokenError, OutsideError, UngivenError):
                 found = self._split(self.values(arguments), arguments, shape.batch, len(calls))
                 if not any(reading.wrong.any() for results in found for reading in results.values()):
@@ -199,9 +199,8 @@ class Probe:
             values.append(v)
         results = self.together(shape, [{**arrays, name: v} for arrays in calls for v in values])
         outs = [one["out"].changed(lambda array: array.reshape(-1, width)) for one in results]
+        firsts = range(0, len(outs), len(values))
+        wholes = [joined(outs[first : first + len(values)], lambda parts: np.concatenate(parts, 1)) for first in firsts]
         # The columns of the last call that have no block are left out.
-        join: Callable[[Sequence[Array]], Array] = lambda parts: np.concatenate(parts, 1)[:, : len(blocks)]  # noqa: E731
-        return [
-            {**results[start], "out": joined(outs[start : start + len(values)], join)}
-            for start in range(0, len(outs), len(values))
-        ]
+        kept = [whole.changed(lambda array: array[:, : len(blocks)]) for whole in wholes]
+        return [{**results[first], "out": weights} for first, weights in zip(firsts, kept, strict=True)]

@@ -92,16 +92,16 @@ def _partners(found: Rotation) -> tuple[str, ...]:
     than 0, so that no channel should meet another.
     """
     measured, expected, wrong = (side.reshape(-1, *side.shape[-2:]) for side in found.reading)
-    due = (expected != 0).any(0)
-    strange = (wrong & (np.abs(measured) > _LEAST)).any(0) & ~due
-    if (due.sum(1) <= 1).all():
+    intended = (expected != 0).any(0)
+    strange = (wrong & (np.abs(measured) > _LEAST)).any(0) & ~intended
+    if (intended.sum(1) <= 1).all():
         return ()
-    met = strange | (due & (measured != 0).any(0))
+    met = strange | (intended & (measured != 0).any(0))
     every = np.arange(len(found.channels))
-    met[every, found.channels] = due[every, found.channels] = False
+    met[every, found.channels] = intended[every, found.channels] = False
     others = np.flatnonzero(strange.any(1))
     sentences = [
-        f"Channel {found.channels[row]} is paired with {_listed(met[row])}, should be with {_listed(due[row])}."
+        f"Channel {found.channels[row]} is paired with {_listed(met[row])}, should be with {_listed(intended[row])}."
         for row in others[:_MOST_PARTNERS]
     ]
     if len(others) > _MOST_PARTNERS:
@@ -163,12 +163,14 @@ def _example(found: Rotation) -> tuple[str, ...]:
     sizes = np.abs(measured[index]) + np.abs(expected[index])
     partner = int(np.where(np.arange(len(sizes)) == channel, -1.0, sizes).argmax())
     where = f"in {place(index[:-1], found.axes)}, channel {channel}"
-    got, due = ((float(side[index][channel]), float(side[index][partner])) for side in (measured, expected))
-    if abs(np.hypot(*got) - np.hypot(*due)) < _NEAR:
-        angle, right = (f"{np.arctan2(sine, cosine):.4g}" for cosine, sine in (got, due))
+    received, intended = ((float(side[index][channel]), float(side[index][partner])) for side in (measured, expected))
+    if abs(np.hypot(*received) - np.hypot(*intended)) < _NEAR:
+        angle, right = (f"{np.arctan2(sine, cosine):.4g}" for cosine, sine in (received, intended))
         turn = f"{where} is rotated towards channel {partner} by {angle}, should be by {right} (modulo 2π)"
         return (f"{number}: {turn}.",) if angle != right else ()
-    if not got[1] and not due[1]:
-        return (f"{number}: {where} adds {got[0] + 0.0:.4g} to itself, should add {due[0] + 0.0:.4g}.",)
-    own, other = (f"{own + 0.0:.4g} to itself and {sine + 0.0:.4g} to channel {partner}" for own, sine in (got, due))
+    if not received[1] and not intended[1]:
+        return (f"{number}: {where} adds {received[0] + 0.0:.4g} to itself, should add {intended[0] + 0.0:.4g}.",)
+    own, other = (
+        f"{own + 0.0:.4g} to itself and {sine + 0.0:.4g} to channel {partner}" for own, sine in (received, intended)
+    )
     return (f"{number}: {where} adds {own}, should add {other}.",)

@@ -53,8 +53,12 @@ def names_of(function: Callable[..., Any], operation: Operation, parameter: str)
     signature nor a docstring shows the names, these are all usual names.
     """
     known = _known_names(function)
-    usual = [name for name in usual_names(parameter) if name == parameter or name not in operation.parameters]
-    return tuple(name for name in usual if known is None or name in known)
+    return tuple(name for name in _own_names(operation, parameter) if known is None or name in known)
+
+
+def _own_names(operation: Operation, parameter: str) -> list[str]:
+    """The usual names of a parameter that are not names of other parameters of the operation."""
+    return [name for name in usual_names(parameter) if name == parameter or name not in operation.parameters]
 
 
 def undeclared_features(
@@ -88,8 +92,9 @@ def usual_names(parameter: str) -> tuple[str, ...]:
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    """The signature of a function; of a module of PyTorch, which is an object, the signature of `forward`."""
     with suppress(TypeError, ValueError):
-        return inspect.signature(function)
+        return inspect.signature(getattr(function, "forward", function))
     return None
 
 
@@ -113,7 +118,7 @@ def ways(function: Callable[..., Any], operation: Operation) -> list[Way]:
     signature = _signature(function)
     passed = required(operation)
     needed = tuple(parameter for parameter in passed if parameter not in _MAY_LACK)
-    shown = tuple(_shown_order(function, operation, signature)) if signature else ()
+    shown = tuple(_shown_order(operation, signature)) if signature else ()
     if shown[: len(passed)] == passed:
         found = [Way(passed, {})]
     elif shown[: len(needed)] == needed:
@@ -128,19 +133,16 @@ def ways(function: Callable[..., Any], operation: Operation) -> list[Way]:
     return [way for way in (*found, *filled) if signature is None or _binds(signature, way)]
 
 
-def _shown_order(function: Callable[..., Any], operation: Operation, signature: inspect.Signature) -> Iterator[str]:
+def _shown_order(operation: Operation, signature: inspect.Signature) -> Iterator[str]:
     """The required parameters in the order of a signature, up to a name that is not usual, or less
-    usual than another name in the signature.
+    usual than the name of another parameter that is passed by position. Underscores around a name do
+    not count.
     """
+    shown = [each.name.strip("_") for each in signature.parameters.values() if each.kind in _BY_POSITION]
     remaining = list(required(operation))
-    for shown in signature.parameters.values():
-        found = [
-            name
-            for name in remaining
-            if shown.kind in _BY_POSITION
-            and shown.name in usual_names(name)
-            and names_of(function, operation, name)[:1] in ((), (shown.name,))
-        ]
+    for own in shown:
+        usual = {name: _own_names(operation, name) for name in remaining if own in usual_names(name)}
+        found = [name for name, names in usual.items() if next((each for each in names if each in shown), own) == own]
         if not found:
             return
         remaining.remove(found[0])

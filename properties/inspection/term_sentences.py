@@ -55,13 +55,13 @@ def _wrong_rows(term: Term) -> Array:
 
 def _of_bias(term: Term) -> str:
     """The sentence about a bias."""
-    got, due = (_relative_logs(side) for side in term.reading[:2])
+    received, intended = (_relative_logs(side) for side in term.reading[:2])
     rows = _wrong_rows(term)
 
     def effect(bias: Array) -> Array:
         return np.asarray(bias - bias[..., -1:])
 
-    return _compared(term, got, due, rows, effect, _swapped(term.given))
+    return _compared(term, received, intended, rows, effect, _swapped(term.given))
 
 
 def _relative_logs(side: Array) -> Array:
@@ -93,10 +93,10 @@ def _of_sink(term: Term) -> str:
     if not _is_near(logs, 0.0 * sinks, rows):
         return ""
     with np.errstate(all="ignore"):
-        got, due = (np.log(1 / side[..., -1:] - number) for side in (measured, expected))
+        received, intended = (np.log(1 / side[..., -1:] - number) for side in (measured, expected))
     if is_whole:
         return _placed("The sink is ignored", rows, term)
-    lower = sinks - due
+    lower = sinks - intended
     shifted = "The maximum is not subtracted from the sink"
     plain = "The sink is added to the sum of exponentials without an exponential"
     rules: list[_Rule] = [
@@ -105,40 +105,43 @@ def _of_sink(term: Term) -> str:
         (plain, lambda x: np.log(x) + lower),
         (plain, np.log),
     ]
-    return _compared(term, got, due, rows, lambda x: x - lower, rules)
+    return _compared(term, received, intended, rows, lambda x: x - lower, rules)
 
 
 def _compared(
-    term: Term, got: Array, due: Array, rows: Array, effect: Callable[[Array], Array], more: Sequence[_Rule]
+    term: Term, received: Array, intended: Array, rows: Array, effect: Callable[[Array], Array], more: Sequence[_Rule]
 ) -> str:
     """The first rule that is true of all wrong rows, as a sentence: a change of the numbers, or another
     index on an axis. Else the entry that is furthest from what it should be; "" for errors like
     roundings, and for weights that are 0, NaN or infinite.
     """
-    if _is_near(got, due, rows) or not np.isfinite(got[rows]).all():
+    if _is_near(received, intended, rows) or not np.isfinite(received[rows]).all():
         return ""
-    given = term.given[..., : got.shape[-1]]
+    given = term.given[..., : received.shape[-1]]
     whole = effect(given)
     size = float((whole[rows] ** 2).sum())
-    factor = float((got[rows] * whole[rows]).sum()) / size if size else 0.0
+    factor = float((received[rows] * whole[rows]).sum()) / size if size else 0.0
     times: _Rule = (f"The {term.name} is multiplied by {factor:.4g}", lambda x: factor * x)
     for said, change in (*_changes(term), *more, times):
         with np.errstate(all="ignore"):
-            if _is_near(got, effect(change(given)), rows):
+            if _is_near(received, effect(change(given)), rows):
                 return _placed(said, rows, term)
     for axis, name in enumerate(term.axes):
-        if said := _other_index(term, axis, name, got, rows, effect):
+        if said := _other_index(term, axis, name, received, rows, effect):
             return said
-    error = np.where(rows[..., None], np.abs(got - due), 0.0)
+    error = np.where(rows[..., None], np.abs(received - intended), 0.0)
     index = np.unravel_index(int(error.argmax()), error.shape)
     where = place(index[1:-1], term.axes)
     number = f"{int(rows[0].sum())} of {rows[0].size} rows"
-    return f"The {term.name} is wrong in {number}: in {where} a value of {due[index]:.4g} counts as {got[index]:.4g}."
+    numbers = f"a value of {intended[index]:.4g} counts as {received[index]:.4g}"
+    return f"The {term.name} is wrong in {number}: in {where} {numbers}."
 
 
-def _other_index(term: Term, axis: int, name: str, got: Array, rows: Array, effect: Callable[[Array], Array]) -> str:
+def _other_index(
+    term: Term, axis: int, name: str, received: Array, rows: Array, effect: Callable[[Array], Array]
+) -> str:
     """The sentence that some rows get the term of another index on an axis; "" if they do not."""
-    given = term.given[..., : got.shape[-1]]
+    given = term.given[..., : received.shape[-1]]
     size = given.shape[axis + 1]
     read = np.arange(size)
     for own in range(size):
@@ -146,7 +149,7 @@ def _other_index(term: Term, axis: int, name: str, got: Array, rows: Array, effe
         others = (
             other
             for other in range(size)
-            if _is_near(np.take(got, [own], axis + 1), np.take(effect(given), [other], axis + 1), mine)
+            if _is_near(np.take(received, [own], axis + 1), np.take(effect(given), [other], axis + 1), mine)
         )
         if (read_index := next(others, None)) is None:
             return ""
@@ -163,23 +166,25 @@ def _placed(said: str, rows: Array, term: Term) -> str:
     return placed(said, np.asarray(rows.any(0)), term.axes)
 
 
-def _is_near(got: Array, other: Array, rows: Array) -> bool:
+def _is_near(received: Array, other: Array, rows: Array) -> bool:
     """Whether two arrays are nearly equal in some rows, infinite entries included."""
-    got, other = (side[rows] for side in (got, np.broadcast_to(other, got.shape)))
+    received, other = (side[rows] for side in (received, np.broadcast_to(other, received.shape)))
     with np.errstate(invalid="ignore"):
-        return bool(((got == other) | (np.abs(got - other) <= _NEAR)).all())
+        return bool(((received == other) | (np.abs(received - other) <= _NEAR)).all())
 
 
 def _of_log_sum_exp(term: Term) -> str:
     """The sentence about log-sum-exps with a sink."""
-    (got, _), (due, plain), (wrong, _) = (side[..., 0] for side in term.reading)
+    (received, _), (intended, plain), (wrong, _) = (side[..., 0] for side in term.reading)
     number, sinks = term.given.shape[-1], term.given[0, ..., 0]
     unit = plain / np.log(number) if number > 1 else 1.0
     rules = (
         ("leaves out the sink, should include it", plain),
         ("includes the sink, should leave it out", unit * np.log(number + np.exp(sinks))),
     )
-    true = (rule for rule, other in rules if not _is_near(got, due, wrong) and _is_near(got, other, wrong))
+    true = (
+        rule for rule, other in rules if not _is_near(received, intended, wrong) and _is_near(received, other, wrong)
+    )
     rule = next(true, "")
     return placed(f"The log-sum-exp {rule}", wrong, term.axes) if rule else ""
 
@@ -188,9 +193,9 @@ def _of_mask(term: Term) -> str:
     """The sentence about a mask."""
     measured, expected, _ = term.reading
     rows = _wrong_rows(term)
-    got, due = ((side > _NEAR * side.max(-1, keepdims=True)) for side in (measured, expected))
-    got, due = got.astype(float), due.astype(float)
-    if not np.isfinite(measured[rows]).all() or _is_near(got, due, rows):
+    received, intended = ((side > _NEAR * side.max(-1, keepdims=True)) for side in (measured, expected))
+    received, intended = received.astype(float), intended.astype(float)
+    if not np.isfinite(measured[rows]).all() or _is_near(received, intended, rows):
         return ""
     rules: list[_Rule] = [
         ("The mask is ignored", np.ones_like),
@@ -198,11 +203,11 @@ def _of_mask(term: Term) -> str:
     ]
     given = term.given.astype(float)
     for said, change in rules:
-        if _is_near(got, change(given), rows):
+        if _is_near(received, change(given), rows):
             return _placed(said, rows, term)
     masks = replace(term, given=given)
     others = (
-        _other_index(masks, axis, name, got, rows, lambda x: x)
+        _other_index(masks, axis, name, received, rows, lambda x: x)
         for axis, name in enumerate(term.axes)
         if given.shape[axis + 1] <= given.shape[-1]  # else two indices hide the same key
     )

@@ -18,6 +18,7 @@ _NAMES = {
     "the JVP is within its error limit": "scaled_dot_product_attention_jvp multi_head_attention_jvp",
     "attention with options is within its error limit": "attention attention_vjp attention_jvp",
     "attention over packed sequences is within its error limit": "packed_attention packed_attention_vjp",
+    "latent attention is within its error limit": "latent_attention",
     "attention over pages is within its error limit": "paged_attention",
     "decoding is within its error limit": "decode batched_decode",
     "merged attention is within its error limit": "merge_attention",

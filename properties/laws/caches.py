@@ -3,7 +3,7 @@ same results.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -79,11 +79,17 @@ def _case(subject: Subject, arguments: tuple[Any, ...]) -> Decoding:
     return Decoding(subject, OPERATIONS[subject.operation].named(arguments))
 
 
-def cache_law(*offers: str, of: Sequence[str] = (DECODE, BATCHED), **entry: Any) -> Callable[[Body], Body]:
-    """Return the decorator for a law about caches that have these optional features."""
+def cache_law(
+    *offers: str, of: Sequence[str] = (DECODE, BATCHED), one_is_enough: bool = False, **entry: Any
+) -> Callable[[Body], Body]:
+    """Return the decorator for a law about caches that have these optional features, or one of them."""
 
     def exempts(operation: str) -> Callable[[Implementation], str]:
-        return lambda implementation: implementation.lacks_of_caches(operation, *offers)
+        def lacks(implementation: Implementation) -> str:
+            has_one = bool({*offers} & implementation.of_caches(operation))
+            return "" if one_is_enough and has_one else implementation.lacks_of_caches(operation, *offers)
+
+        return lacks
 
     def register(body: Body) -> Body:
         for operation in of:
@@ -108,15 +114,19 @@ def _at(result: Any, rows: Any) -> Any:
 def decoding_equals_prefill(subject: Subject, *arguments: Any) -> bool:
     """For every program of cache steps: each attend returns the same rows as one attend over all
     positions on a new cache that gets all visible positions at once. So the result depends neither
-    on how the positions are split into steps, nor on earlier steps.
+    on how the positions are split into steps, nor on earlier steps. The new cache of a single query
+    behind a prefix gets the prefix and the window of the query, and has no window itself.
     """
     decoding = _case(subject, arguments)
-    decoded, prefix = decoding.results(), decoding.empty.prefix
+    decoded, prefix, left = decoding.results(), decoding.empty.prefix, decoding.empty.left
     compared = 0
     for attend in attends(decoding.program, decoding.rows, prefix):
-        if attend.held.evicted and prefix and decoding.arguments.get("alibi") is not None:
+        start, window = attend.held.first, decoding.window
+        if prefix and left is not None and len(attend.queries) == 1:  # it sees the prefix and its window
+            start, window = max(start, attend.held.end - 1 - left), None
+        if start > prefix > 0 and decoding.arguments.get("alibi") is not None:
             continue  # the distances to the prefix would change
-        keys = [*attend.held.keys[:prefix], *attend.held.keys[attend.held.first :]]
+        keys = [*attend.held.keys[:prefix], *attend.held.keys[start:]]
         rows, n = slice(attend.queries.start, attend.queries.stop), len(keys)
         padding = np.zeros((*decoding.q.shape[:-2], n - len(attend.queries), decoding.q.shape[-1]))
         prefilled = decoding.changed(
@@ -124,6 +134,7 @@ def decoding_equals_prefill(subject: Subject, *arguments: Any) -> bool:
             k=decoding.k[..., keys, :],
             v=decoding.v[..., keys, :],
             steps=f"append {n}{decoding.first_row}; attend {n}{decoding.first_row}",
+            window=window,
             capacity=None,
         ).results()
         last = slice(n - len(attend.queries), None)
@@ -193,25 +204,32 @@ def a_fork_shares_no_state_with_its_source(subject: Subject, *arguments: Any, ch
     return _check_detour(decoding, program_place, detour, choose)
 
 
-@cache_law(of=(BATCHED,), domains=_RINGS)
-def the_order_of_rows_does_not_matter(subject: Subject, *arguments: Any, choose: Choices) -> bool:
-    """For every program: the same program on a cache with its rows in another order gives the same
-    results.
+@cache_law("prefix", "causal", of=(BATCHED,), one_is_enough=True)
+def the_order_of_positions_that_all_queries_see_does_not_matter(
+    subject: Subject, *arguments: Any, choose: Choices
+) -> bool:
+    """For every prefix, and for all positions with causal=False: the same keys and values in another
+    order give the same results, without ALiBi.
     """
     decoding = _case(subject, arguments)
-    order = choose.order(decoding.rows)
-    place_of = np.argsort(order).tolist()
-
-    def moved(step: Step) -> Step:
-        if step.name in ("poison", "restart") or any(row >= decoding.rows for row in step.rows):
-            return step
-        rows = [place_of[row] for row in step.rows_of(decoding.rows)]
-        is_whole = step.name == "reorder" and len(rows) == decoding.rows
-        return replace(step, rows=tuple(rows[row] for row in order) if is_whole else tuple(rows))
-
-    changed = decoding.changed(steps=written([moved(step) for step in decoding.program]))
-    _check_equal(subject, decoding.results(), changed.results(), slice(None))
-    return decoding.rows > 1
+    position_count = min(decoding.k.shape[-2], decoding.q.shape[-2])
+    if position_count < 2:
+        return False
+    offers = subject.implementation.of_caches(BATCHED)
+    has_prefix = "prefix" in offers and ("causal" not in offers or choose.happens())
+    shared = choose.integer(2, position_count) if has_prefix else position_count
+    options = {"prefix": shared, "causal": None} if has_prefix else {"prefix": None, "causal": False, "window": None}
+    new_order = [*choose.order(shared).tolist(), *range(shared, position_count)]
+    plain = decoding.changed(
+        **{name: decoding.arguments[name][..., :position_count, :] for name in "qkv"},
+        steps=f"append {position_count} rows 0; attend {position_count} rows 0",
+        alibi=None,
+        capacity=None,
+        **options,
+    )
+    changed = plain.changed(k=decoding.k[..., new_order, :], v=decoding.v[..., new_order, :])
+    _check_equal(subject, plain.results(), changed.results(), slice(None))
+    return True
 
 
 def _check_detour(decoding: Decoding, program_place: int, detour: Sequence[Step], choose: Choices) -> bool:

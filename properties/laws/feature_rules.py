@@ -19,6 +19,7 @@ __all__ = [
     "arguments_by_name",
     "band",
     "bias_adds_to_scores",
+    "bias_has_effect",
     "first_query_position",
     "masked_keys_weigh_nothing",
     "natural_log_sum_exp",
@@ -45,7 +46,8 @@ def natural_log_sum_exp(lse: Ball, subject: Subject) -> Ball:
 
 def scores_shape(arguments: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the shape of the scores (…, n_q, n_k)."""
-    return (*arguments["q"].shape[:-1], arguments["k"].shape[-2])
+    keys = arguments["latent" if "latent" in arguments else "k"]
+    return (*arguments["q"].shape[:-1], keys.shape[-2])
 
 
 def first_query_position(arguments: Mapping[str, Any], implementation: Implementation) -> Any:
@@ -76,26 +78,35 @@ def visible_keys(arguments: Mapping[str, Any], implementation: Implementation) -
     if arguments["mask"] is not None:
         if arguments["causal"] and rule == "mask_wins":
             visible = band({**arguments, "causal": None}, implementation)
-        if not (arguments["causal"] and rule == "causal_wins"):
+        if not (arguments["causal"] and rule in ("causal_wins", "causal_alone")):
             visible = visible & arguments["mask"]
-    if arguments["bias"] is not None:
+    if arguments.get("bias") is not None and bias_has_effect(arguments, implementation):
         visible = visible & (arguments["bias"] > -np.inf)
     return np.broadcast_to(visible, scores_shape(arguments))
 
 
 def bias_adds_to_scores(arguments: Mapping[str, Any], implementation: Implementation) -> bool:
     """Return whether the bias is added to the arguments of the softmax. This is so if no softcap is
-    given, or if the softcap acts before the bias.
+    given, or if the softcap acts before the bias, unless the bias has no effect.
     """
-    return arguments["softcap"] is None or implementation.resolved_conventions.softcap_order == "before_bias"
+    comes_after = arguments["softcap"] is None or implementation.resolved_conventions.softcap_order == "before_bias"
+    return comes_after and bias_has_effect(arguments, implementation)
+
+
+def bias_has_effect(arguments: Mapping[str, Any], implementation: Implementation) -> bool:
+    """Return whether a bias has an effect. It has none if causality counts alone."""
+    is_alone = implementation.resolved_conventions.causal_with_mask == "causal_alone"
+    return not (arguments.get("causal") and is_alone)
 
 
 def rules_compose(arguments: Mapping[str, Any], implementation: Implementation) -> bool:
-    """Return whether the rules combine plainly: causality and the mask act together, or only one of
-    them is given.
+    """Return whether the rules combine plainly: causality acts together with the mask and the bias, or
+    without them.
     """
-    composes = implementation.resolved_conventions.causal_with_mask == "compose"
-    return not arguments.get("causal") or arguments["mask"] is None or composes
+    if not arguments.get("causal") or implementation.resolved_conventions.causal_with_mask == "compose":
+        return True
+    has_bias = arguments.get("bias") is not None
+    return arguments["mask"] is None and not (has_bias and not bias_has_effect(arguments, implementation))
 
 
 def masked_keys_weigh_nothing(implementation: Implementation) -> bool:

@@ -71,9 +71,9 @@ def _needs_exact_lengths(implementation: Implementation) -> str:
 @row(PACKED, domains=_DOMAINS, exempts=_needs_exact_lengths)
 def a_larger_max_seqlen_changes_nothing(case: Case) -> Sequence[Term] | None:
     """For every max_seqlen_q and max_seqlen_k: larger numbers give the same result."""
-    given = {name: case.arguments[name] for name in ("max_seqlen_q", "max_seqlen_k")}
-    more = case.choose.among([1, 8, 65, 128])
-    return [Term(instead={name: value + more for name, value in given.items() if value is not None})]
+    given = {option: case.arguments[option] for option in ("max_seqlen_q", "max_seqlen_k")}
+    surplus = case.choose.among([1, 8, 65, 128])
+    return [Term(instead={option: value + surplus for option, value in given.items() if value is not None})]
 
 
 @law(PACKED, needs=("attention",), domains=_DOMAINS)
@@ -92,14 +92,14 @@ def sequences_of_equal_lengths_equal_a_batch_of_attention(subject: Subject, *cas
         name: np.swapaxes(given[name][where], 1, 2).copy()
         for name, where in zip("qkv", (rows, keys, keys), strict=True)
     }
-    shared = {name: given[name] for name in attention.options if name in given}
+    shared = {option: given[option] for option in attention.options if option in given}
     arguments = tuple((dict.fromkeys(attention.parameters) | shared | batch).values())
     if not subject.implementation.takes(attention, arguments):
         return False
     out, lse = subject(*case)
     own_results = out.ball, Ball(lse.ball.mid.T, lse.ball.rad.T)
-    for name, mine, other in zip(("out", "lse"), own_results, subject.attention(*arguments), strict=True):
-        subject.close(mine[rows.ravel()], _by_rows(other.ball), name)
+    for name, measured, other in zip(("out", "lse"), own_results, subject.attention(*arguments), strict=True):
+        subject.close(measured[rows.ravel()], _by_rows(other.ball), name)
     return True
 
 

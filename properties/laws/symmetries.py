@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from properties.laws.commuting_squares import Case, Term
-from properties.laws.feature_rules import masked_keys_weigh_nothing, rules_compose, visible_keys
+from properties.laws.feature_rules import bias_has_effect, masked_keys_weigh_nothing, rules_compose, visible_keys
 from properties.laws.law import Laws
 from properties.laws.linear_maps import Back, Butterfly, Pad, Plus, Put, Times
 from properties.laws.symmetry_rows import Rows, added, apart, causal_or_windowed, larger_others, lengthened, ordered
@@ -185,6 +185,8 @@ def packed_sequences_are_computed_independently(case: Case) -> Sequence[Term] | 
         visible = None if implementation.lacks("mask") else visible_keys(case.arguments, implementation)
     if visible is None or not masked_keys_weigh_nothing(implementation):
         return None
+    if featured and case.bias is not None and not bias_has_effect(case.arguments, implementation):
+        return None  # without causality it would have an effect
     size, instead = case.size("n_q"), {"causal": None, "window": None} if featured else {}
     first = np.arange(size) < case.choose.cut(size) if case.choose.happens() else case.choose.bits(size)
     visible = np.broadcast_to(visible, (*visible.shape[:-2], size, case.size("n_k")))

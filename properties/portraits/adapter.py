@@ -7,6 +7,7 @@ from textwrap import wrap
 from oracles import Conventions
 from oracles.conventions import DEFAULT
 from properties.contract.implementation import USUAL_REFUSALS, Implementation
+from properties.inspection.forms import refusals_as_code
 from properties.portraits.portrait import CAUSAL_ONLY, OperationPortrait, Portrait
 
 __all__ = ["KERNEL", "adapter", "declaration"]
@@ -111,7 +112,7 @@ def _refuses(implementation: Implementation) -> dict[str, str]:
     if not others:
         return {}
     names = [next(base.__name__ for base in kind.__mro__ if base.__module__ == "builtins") for kind in others]
-    return {"refuses": f"({', '.join(dict.fromkeys([*(kind.__name__ for kind in USUAL_REFUSALS), *names]))})"}
+    return {"refuses": refusals_as_code(names)}
 
 
 def _conventions(portrait: Portrait, members: Sequence[OperationPortrait], is_commented: bool) -> Iterator[str]:

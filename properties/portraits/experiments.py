@@ -96,6 +96,7 @@ _TABLES = {"positions": np.arange(3) + 1, "inv_freq": 10.0 ** -np.arange(4.0)}
 _EMPTY = np.full(3, -np.inf)
 _OF_KEYS = tuple(name for name, operation in OPERATIONS.items() if "n_k" in operation.axes.get("mask", ()))
 _OPTIONAL = ("attention", "attention_vjp", "attention_jvp")
+_PACKED = ("packed_attention", "packed_attention_vjp")
 _ODD = {"head_dim": 5}
 _WIDE = {"head_dim": 64}
 _SQUARE = {"n_q": 6, "n_k": 6}
@@ -135,12 +136,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment("window", lambda sizes: {"causal": True, "window": (2, None)}, _SQUARE),
     Experiment("window", lambda sizes: {"window": (2, 1)}, _SQUARE, operations=_OPTIONAL),
     Experiment("causal", lambda sizes: {"window": (1, 1)}, operations=_OPTIONAL),
-    Experiment("dead_rows", lambda sizes: {"window": (1, 1)}, _MORE_QUERIES, operations=_OPTIONAL),
+    Experiment("dead_rows", lambda sizes: {"window": (1, 1)}, _MORE_QUERIES, operations=(*_OPTIONAL, *_PACKED)),
     Experiment("softcap_order", lambda sizes: {"softcap": 1.0, "bias": _bias(sizes), "mask": _mask(sizes)}, {"n_k": 6}),
     Experiment("softcap_order", lambda sizes: {"softcap": 1.0, "bias": _bias(sizes)}),
     Experiment("window", lambda sizes: {"steps": "append 6; attend 3", "window": 2}, {"n_q": 3, "n_k": 6}),
     Experiment("softcap_order", lambda sizes: {"softcap": 1.0, "mask": _mask(sizes)}),
+    Experiment("causal_with_mask", lambda sizes: {"causal": True, "mask": _mask(sizes), "bias": _bias(sizes)}, _SQUARE),
     Experiment("causal_with_mask", lambda sizes: {"causal": True, "mask": _mask(sizes)}, _SQUARE),
+    Experiment("causal_with_mask", lambda sizes: {"causal": True, "bias": _bias(sizes)}, _SQUARE),
     Experiment("lse_base", lambda sizes: {"steps": "append 5; attend 3"}, judged="lse"),
     Experiment("lse_base", judged="lse"),
     Experiment("lse_base", lambda sizes: {"grad_lse": numbers([sizes["num_heads"], sizes["n_q"]], 3)}, judged="dq"),
@@ -154,6 +157,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         judged="dsink",
     ),
     Experiment("sinusoid_layout", lambda sizes: {"start_pos": 3}),
+    Experiment("sinusoid_layout", lambda sizes: {"start_pos": 0}),
     Experiment("yarn_truncate", lambda sizes: _YARN | {"original_max_position_embeddings": 4096, "base": 150000.0}),
     Experiment("yarn_upper", lambda sizes: _YARN | {"original_max_position_embeddings": 262144}),
     Experiment("longrope_switch", lambda sizes: _LONGROPE | _FACTORS),

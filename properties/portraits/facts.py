@@ -63,9 +63,10 @@ def _first_of_each_size(refusals: Sequence[Refusal]) -> Iterator[Refusal]:
 def facts_of_bits(probe: Probe, arguments: Sequence[Any]) -> tuple[Fact, ...]:
     """Return what changes the bits of a problem's result, and what does not; () if it cannot be measured."""
     found: Bits | None = None
-    if {"q", "k", "v"} <= set(probe.operation.parameters) and probe.operation.outputs[0] == "out":
+    operation = probe.operation
+    if {"q", "k", "v"} <= set(operation.parameters) and operation.outputs[0] == "out" and not operation.is_packed:
         with suppress(BrokenError, OutsideError, UngivenError, SpentError):
-            found = bits(probe, with_long_sums(probe, shape_of(probe.operation, arguments)))
+            found = bits(probe, with_long_sums(probe, shape_of(operation, arguments)))
     if found is None:
         return ()
     if found.changes["run to run"]:

@@ -218,7 +218,9 @@ class _Trial:
             results = self.results({})
             yield from () if results is None else rotations(self.operation, self.arguments, results)
         else:
-            values = [{self.experiment.convention: value} for value in MEANINGS[self.experiment.convention]]
+            has_bias = "bias" in self._options(self.arguments)
+            shown = [value for value in MEANINGS[self.experiment.convention] if has_bias or value != "causal_alone"]
+            values = [{self.experiment.convention: value} for value in shown]
             if self.experiment.convention == "mask_polarity" and "causal only" in self.implementation.support.options:
                 others = MEANINGS["causal_with_mask"]  # each call with a mask is causal too
                 values = [{**value, "causal_with_mask": other} for value in values for other in others]
@@ -240,7 +242,7 @@ class _Trial:
         """The largest error of the results under the values of a candidate; ∞ if it cannot be measured."""
         pairs = zip(self.results(candidate) or (), self.expected(candidate) or (), strict=False)
         errors = [np.abs(value - one.mid).max(initial=0.0) for value, one in pairs if isinstance(one, Enclosure)]
-        return float(np.nan_to_num(max(errors, default=np.inf), nan=np.inf))
+        return float(np.nan_to_num(max(errors, default=np.inf), nan=np.inf, posinf=np.inf))
 
     def accepts(self, results: Sequence[Array], expected: Sequence[Any]) -> bool:
         """Whether the results that the experiment judges are within their error limits."""

@@ -40,6 +40,7 @@ MEANINGS: Mapping[str, Mapping[Any, str]] = {
         "compose": "a mask and causal=True both apply",
         "mask_wins": "causal=True has no effect beside a mask",
         "causal_wins": "a mask has no effect beside causal=True",
+        "causal_alone": "neither a mask nor a bias has an effect beside causal=True",
         "refuse": "a mask together with causal=True is refused",
     },
     "dead_rows": {

@@ -69,10 +69,15 @@ def read(implementation: Implementation, operation: Operation, calls: Calls, unt
         return Readings()
     probe = Probe(Caller(implementation, operation.name, calls.count), min(_MOST_CALLS, calls.left), until, stacks=True)
     said, unread = sentences_around(probe, plain, lambda instrument: not needs_many_calls(instrument)), []
+    seen: list[set[str]] = []
     for point in () if operation.is_played else POINTS:
         arguments = plain_call(operation, implementation, point.sizes, point.options, four_axes=True)
         if arguments is None or said:
             continue
+        if operation.has_sequences:  # the instruments have sizes of their own, and all queries are 0
+            seen.append({*shape_of(operation, arguments).arguments} - {"scale"})
+            if seen[-1] in seen[:-1]:
+                continue
         told = sentences_at(probe, shape_of(operation, arguments), is_brief=True)
         unread += [] if probe.calls else [point.name]
         said = tuple(f"With {point.name}: {sentence[0].lower()}{sentence[1:]}" for sentence in told)

@@ -19,6 +19,9 @@ _FIXED = ("heads_width", "num_heads", "kv_heads", "rows", "start_pos", "batch", 
 _ROWS = ("n_q", "n_k")
 """Sizes that the steps of a program determine."""
 
+_LATENT = ("head_dim", "value_dim")
+"""Sizes of latent attention that depend on each other: the values are channels of the keys."""
+
 _OF_SEQUENCES = ("total_q", "total_k", "sequences", "n_q", "num_pages", "page_size", "max_pages")
 """Sizes that the lengths of sequences determine, packed ones or with keys in pages."""
 
@@ -29,6 +32,7 @@ def movable(operation: Operation, case: Case, fixed: Sequence[str] = ()) -> dict
     """
     sizes = operation.sizes(tuple(case[parameter] for parameter in operation.parameters))
     determined = _OF_SEQUENCES if operation.has_sequences else _ROWS if operation.is_played else ()
+    determined = (*determined, *(_LATENT if "latent" in operation.parameters else ()))
     excluded = (*_FIXED, *fixed, *determined)
     return {
         axis: sizes[axis]

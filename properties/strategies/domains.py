@@ -64,6 +64,16 @@ _domain(
     "everyday", "Programs of up to twelve steps on two caches.", "decode",
     sizes={"n_q": (40, 12, 80), "n_k": (40, 12, 80), "head_dim": WIDTHS, "value_dim": WIDTHS},
 )  # fmt: skip
+_domain(
+    "everyday", "Rows of compressed and rotated channels, and every combination of the declared features.",
+    "latent_attention", sizes={"n_q": (2, 1, 3, *SHORT * 2), "n_k": (2, 1, 3, *SHORT * 2, 40, 64, 65),
+                               "head_dim": (3, 2, 4, 5, 8, 12, 24, 48), "value_dim": (2, 1, 3, 4, 8, 16, 32)},
+)  # fmt: skip
+_domain(
+    "widths of models", "512 compressed and 64 rotated channels, and their neighbours.", "latent_attention",
+    sizes={"n_q": (1, 2, 5), "n_k": (1, 17, 64), "num_heads": (1, 2, 16), "head_dim": (576, 320, 575),
+           "value_dim": (512, 256, 511)}, share=0.2,
+)  # fmt: skip
 _NARROW = {"head_dim": WIDTHS, "value_dim": WIDTHS, "kv_heads": (1, 2)}
 _domain(
     "everyday", "Sequences of unequal lengths, some of them empty, with rows that no sequence uses.", *_PACKED,
@@ -456,6 +466,8 @@ _domain(
     points=operating_points.PROBES,
 )  # fmt: skip
 _domain("exact probes", _PROBES, "decode", points=operating_points.CACHES)
+_domain("exact probes", _PROBES, *_PACKED, points=packed_points.PROBES)
+_domain("exact probes", _PROBES, "merge_attention", points=operating_points.MERGES)
 _domain("exact probes", _PROBES, *_ROTARY[:4], points=operating_points.ROTATIONS)
 _domain("exact probes", _PROBES, "rope_tables", "sinusoidal_positional_encoding", points=operating_points.TABLES)
 _domain("operating points", "Programs of fixed steps.", "decode", "batched_decode", points=operating_points.CACHES)

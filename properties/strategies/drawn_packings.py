@@ -40,30 +40,32 @@ def chosen(
     `offered` are the numbers of queries and of keys (n_q, n_k) to choose from.
     """
     count, may_pad = sizes["sequences"], "no padding rows" not in implementation.support.options
-    drawn = zip(*_drawn(implementation, count, offered, choose), strict=True) if "total_q" not in sizes else ((), ())
+    drawn_lengths = (
+        zip(*_drawn(implementation, count, offered, choose), strict=True) if "total_q" not in sizes else ((), ())
+    )
     case: Case = {}
-    for (side, axis), used in zip(AXES.items(), map(np.array, drawn), strict=True):
+    for (side, axis), used_rows in zip(AXES.items(), map(np.array, drawn_lengths), strict=True):
         is_used_in_part = f"seqused_{side}" in options and may_pad
-        unused = np.array([choose.among(_UNUSED) if is_used_in_part else 0 for _ in range(count)], int)
+        unused_rows = np.array([choose.among(_UNUSED) if is_used_in_part else 0 for _ in range(count)], int)
         if axis in sizes:
-            owned = _shares(sizes[axis], count, choose)
-            used = np.maximum(owned - unused, 0)
+            owned_rows = _shares(sizes[axis], count, choose)
+            used_rows = np.maximum(owned_rows - unused_rows, 0)
         else:
-            owned = used + unused
-            sizes[axis] = int(owned.sum()) + (choose.among(_BEHIND) if may_pad else 0)
-        case[f"cu_{side}"] = np.cumsum([0, *owned]).astype(np.int32)
+            owned_rows = used_rows + unused_rows
+            sizes[axis] = int(owned_rows.sum()) + (choose.among(_BEHIND) if may_pad else 0)
+        case[f"cu_{side}"] = np.cumsum([0, *owned_rows]).astype(np.int32)
         if f"seqused_{side}" in options:
-            case[f"seqused_{side}"] = used.astype(np.int32)
+            case[f"seqused_{side}"] = used_rows.astype(np.int32)
         if f"max_seqlen_{side}" in options:
             slack = choose.among(_SLACK) if implementation.resolved_conventions.max_seqlen == "bound" else 0
-            case[f"max_seqlen_{side}"] = int(owned.max(initial=0)) + slack
+            case[f"max_seqlen_{side}"] = int(owned_rows.max(initial=0)) + slack
     return case
 
 
 def _shares(total: int, count: int, choose: Choices) -> Any:
     """Return lengths of a number of sequences that share all rows, some of them empty."""
-    cuts = np.sort(choose.integers(0, total, max(count - 1, 0)))
-    return np.diff([0, *cuts, total])[:count]
+    boundaries = np.sort(choose.integers(0, total, max(count - 1, 0)))
+    return np.diff([0, *boundaries, total])[:count]
 
 
 def _drawn(implementation: Implementation, count: int, offered: Lengths, choose: Choices) -> list[tuple[int, int]]:
@@ -77,16 +79,16 @@ def _drawn(implementation: Implementation, count: int, offered: Lengths, choose:
     pairs = pairs or [(n, n) for n in queries if is_taken(n, n)]
     if not pairs:
         raise UnsupportedError(f"{implementation.name} supports no lengths of sequences among {[*queries]}.")
-    drawn, kind = [choose.among(pairs) for _ in range(count)], choose.among(_KINDS)
+    drawn_lengths, kind = [choose.among(pairs) for _ in range(count)], choose.among(_KINDS)
     if kind == "equal":
-        return drawn[:1] * count
+        return drawn_lengths[:1] * count
     if kind != "ragged" and count:
         emptied = {choose.among((0, count - 1, count // 2)), choose.among((0, count - 1, count // 2))}
         for number in emptied:
-            n_q, n_k = drawn[number]
+            n_q, n_k = drawn_lengths[number]
             empty = (0 if kind != "without keys" else n_q, 0 if kind != "without queries" else n_k)
-            drawn[number] = empty if is_taken(*empty) else drawn[number]
-    return drawn
+            drawn_lengths[number] = empty if is_taken(*empty) else drawn_lengths[number]
+    return drawn_lengths
 
 
 def poison(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
@@ -95,11 +97,11 @@ def poison(operation: Operation, implementation: Implementation, case: Case, cho
     """
     is_unread = implementation.resolved_conventions.blocked_values == "unread"
     numbers = [np.nan] if is_unread else [_POISON, -_POISON, 0.0]
-    unused = padding(case)
+    unused_rows = padding(case)
     for name in operation.arrays:
-        rows = [axis for axis in operation.axes[name] if axis in unused]
+        rows = [axis for axis in operation.axes[name] if axis in unused_rows]
         if rows and case[name] is not None:
-            case[name][(slice(None),) * operation.axes[name].index(rows[0]) + (unused[rows[0]],)] = choose.among(
+            case[name][(slice(None),) * operation.axes[name].index(rows[0]) + (unused_rows[rows[0]],)] = choose.among(
                 numbers
             )
 
@@ -108,29 +110,29 @@ def fewer(operation: Operation, case: Case) -> Iterator[Case]:
     """Yield cases (test inputs) with fewer sequences, without rows that no sequence uses, and with
     shorter sequences; the largest cuts come first.
     """
-    counts, behind = _counts(case)
+    counts, rows_behind = _counts(case)
     total = length = counts.shape[-1]
     while length > 1:
         length = -(-length // 2)
         for start in range(0, total, length):
-            kept = np.delete(np.arange(total), np.s_[start : start + length])
-            yield _packed_again(operation, case, kept, counts[..., kept], behind)
-    for place in zip(*np.nonzero(behind), strict=True):
-        yield _packed_again(operation, case, np.arange(total), counts, _with(behind, place, 0))
+            remaining = np.delete(np.arange(total), np.s_[start : start + length])
+            yield _packed_again(operation, case, remaining, counts[..., remaining], rows_behind)
+    for place in zip(*np.nonzero(rows_behind), strict=True):
+        yield _packed_again(operation, case, np.arange(total), counts, _with(rows_behind, place, 0))
     for place in zip(*np.nonzero(counts), strict=True):
         number = int(counts[place])
         for smaller in dict.fromkeys((0, number // 2, number - 1)):
-            yield _packed_again(operation, case, np.arange(total), _with(counts, place, smaller), behind)
+            yield _packed_again(operation, case, np.arange(total), _with(counts, place, smaller), rows_behind)
 
 
 def _counts(case: Case) -> tuple[Any, Any]:
     """Return how many rows are unused and used, by side, kind and sequence; and how many rows come
     behind the last sequence, by side.
     """
-    used = np.transpose(lengths(case)).reshape(2, -1)
-    owned = np.array([np.diff(case[f"cu_{side}"]) for side in AXES])
-    behind = np.array([len(case[side]) - case[f"cu_{side}"][-1] for side in AXES])
-    return np.stack([owned - used, used], 1), behind
+    used_rows = np.transpose(lengths(case)).reshape(2, -1)
+    owned_rows = np.array([np.diff(case[f"cu_{side}"]) for side in AXES])
+    rows_behind = np.array([len(case[side]) - case[f"cu_{side}"][-1] for side in AXES])
+    return np.stack([owned_rows - used_rows, used_rows], 1), rows_behind
 
 
 def _with(counts: Any, place: tuple[Any, ...], number: int) -> Any:
@@ -139,18 +141,18 @@ def _with(counts: Any, place: tuple[Any, ...], number: int) -> Any:
     return changed
 
 
-def _packed_again(operation: Operation, case: Case, numbers: Any, counts: Any, behind: Any) -> Case:
+def _packed_again(operation: Operation, case: Case, numbers: Any, counts: Any, rows_behind: Any) -> Case:
     """Return the case (test input) with the first rows of some sequences, as `_counts` gives them."""
     changed = dict(case)
-    for (side, axis), (unused, used), more in zip(AXES.items(), counts, behind, strict=True):
-        boundaries, owned = case[f"cu_{side}"], used + unused
-        starts, number_of_rows = [*boundaries[numbers], boundaries[-1]], [*owned, more]
+    for (side, axis), (unused_rows, used_rows), more_rows in zip(AXES.items(), counts, rows_behind, strict=True):
+        boundaries, owned_rows = case[f"cu_{side}"], used_rows + unused_rows
+        starts, number_of_rows = [*boundaries[numbers], boundaries[-1]], [*owned_rows, more_rows]
         index = [start + np.arange(number) for start, number in zip(starts, number_of_rows, strict=True)]
-        changed[f"cu_{side}"] = np.cumsum([0, *owned]).astype(np.int32)
+        changed[f"cu_{side}"] = np.cumsum([0, *owned_rows]).astype(np.int32)
         if case[f"seqused_{side}"] is not None:
-            changed[f"seqused_{side}"] = used.astype(np.int32)
+            changed[f"seqused_{side}"] = used_rows.astype(np.int32)
         if case[f"max_seqlen_{side}"] is not None:
-            longest = np.diff(boundaries).max(initial=0) - owned.max(initial=0)
+            longest = np.diff(boundaries).max(initial=0) - owned_rows.max(initial=0)
             changed[f"max_seqlen_{side}"] = case[f"max_seqlen_{side}"] - int(longest)
         for name in operation.arrays:
             if axis in operation.axes[name] and case[name] is not None:

@@ -166,10 +166,10 @@ def _some_rows(batch: int, choose: Choices) -> tuple[int, ...]:
 
 def _last(caches: Caches) -> Iterator[Step]:
     """Yield steps that end with a query of each row of the first cache that accepts one."""
-    rows = caches.rows[_OF_FIRST]
+    row_numbers = caches.rows[_OF_FIRST]
     attend = Step("attend", 1)
-    taking = tuple(row for row, state in enumerate(rows) if not state.refuses(attend))
-    if len(taking) == len(rows):
+    taking = tuple(row for row, state in enumerate(row_numbers) if not state.refuses(attend))
+    if len(taking) == len(row_numbers):
         yield attend
     elif taking:
         yield replace(attend, rows=taking)
@@ -183,7 +183,7 @@ def _possible(
     """Yield one possible step of each kind. `turn` is the poison step of this turn: it has the cache
     and the rows that take the step. Each row may append `keys` and ask `queries`.
     """
-    other, rows, chosen = turn.other, turn.rows, caches.of(turn)
+    other, row_numbers, chosen = turn.other, turn.rows, caches.of(turn)
     held_count, most = min(state.count for state in chosen), min(state.most for state in chosen)
     space = min(keys if state.space is None else state.space for state in chosen)
     chunk = choose.among(_LONG if keys > _MANY else _CHUNKS)
@@ -195,7 +195,7 @@ def _possible(
     }
     for step_name, numbers in counts.items():
         steps = [
-            Step(step_name, count, other, rows=rows)
+            Step(step_name, count, other, rows=row_numbers)
             for count in numbers
             if count > 0 and _is_offered(step_name, offers) and (step_name != "attend" or count <= queries)
         ]
@@ -210,7 +210,7 @@ def _possible(
         "evict": (most + 1,),
     }
     steps = [
-        Step(step_name, count, other, True, rows)
+        Step(step_name, count, other, True, row_numbers)
         for step_name, numbers in beyond.items()
         for count in numbers
         if count > 0 and _is_offered(step_name, offers)
@@ -233,9 +233,13 @@ def _possible(
 def _moves(offers: frozenset[str], batch: int, other: bool, choose: Choices) -> Iterator[Step]:
     """Yield one step of each kind that copies or empties whole rows. Beams mostly repeat."""
     first, second = (choose.integer(0, batch - 1) for _ in range(2))
-    index = choose.integers(0, batch - 1, batch) if choose.happens(0.7) else choose.order(batch)
-    moves = {"fork": (first, second), "reorder": tuple(map(int, index)), "free": (first,)}
-    yield from (Step(step_name, other=other, rows=rows) for step_name, rows in moves.items() if step_name in offers)
+    beam_index = choose.integers(0, batch - 1, batch) if choose.happens(0.7) else choose.order(batch)
+    moves = {"fork": (first, second), "reorder": tuple(map(int, beam_index)), "free": (first,)}
+    yield from (
+        Step(step_name, other=other, rows=row_numbers)
+        for step_name, row_numbers in moves.items()
+        if step_name in offers
+    )
 
 
 def _impossible(offers: frozenset[str], batch: int, other: bool, choose: Choices) -> Iterator[Step]:
@@ -261,7 +265,7 @@ _Kept = list[tuple[int, Step]]
 
 def shorter(operation: Operation, implementation: Implementation, case: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield cases (test inputs) with shorter programs of steps, the largest cuts first, with fewer
-    rows, and with simpler options. In each of them the same steps are refused.
+    rows and heads, and with simpler options. In each of them the same steps are refused.
     """
     steps, batch = parse(case["steps"]), case.get("batch", 1)
     kept_steps = list(enumerate(steps))
@@ -273,11 +277,14 @@ def shorter(operation: Operation, implementation: Implementation, case: Mapping[
         *({step_name: None} for step_name in options if case[step_name] is not None),
         *({step_name: value} for step_name in ("capacity", "window", "prefix") for value in _less(case.get(step_name))),
     ]
+    if "batch" in case and len(case["q"]) > 1:
+        of_heads = [name for name in ("q", "k", "v", "sink", "alibi") if case[name] is not None]
+        yield {**case, **{name: case[name][:1] for name in of_heads}}
     for row in range(batch if batch > 1 else 0):
         if (remaining := _without_row(kept_steps, row, batch)) is not None:
             program = written([_renumbered(option, row) for _, option in remaining])
-            rows = rows_of_part(steps, remaining, batch)
-            changed = {**case, "batch": batch - 1, "steps": program, **_cut(case, rows)}
+            row_numbers = rows_of_part(steps, remaining, batch)
+            changed = {**case, "batch": batch - 1, "steps": program, **_cut(case, row_numbers)}
             if _is_legal(operation, implementation, changed):
                 yield changed
     for fewer_steps in (*_fewer(kept_steps, batch), kept_steps):
@@ -297,15 +304,15 @@ def _without_row(kept: _Kept, row: int, batch: int) -> _Kept | None:
         if option.name == "fork" and option.rows[0] == row != option.rows[1]:
             return None
         if option.name == "reorder":
-            rows = tuple(source for target, source in enumerate(option.rows) if target != row)
-            if row in rows:
+            row_numbers = tuple(source for target, source in enumerate(option.rows) if target != row)
+            if row in row_numbers:
                 return None
         elif option.name == "fork":
-            rows = () if row in option.rows else option.rows
+            row_numbers = () if row in option.rows else option.rows
         else:
-            rows = tuple(each for each in option.rows_of(batch) if each != row)
-        if rows or option.name in ("poison", "restart"):
-            remaining.append((place, replace(option, rows=() if option.name in ("poison", "restart") else rows)))
+            row_numbers = tuple(each for each in option.rows_of(batch) if each != row)
+        if row_numbers or option.name in ("poison", "restart"):
+            remaining.append((place, replace(option, rows=() if option.name in ("poison", "restart") else row_numbers)))
     return remaining
 
 
@@ -343,22 +350,24 @@ def _fewer(kept: _Kept, batch: int) -> Iterator[_Kept]:
         [numbered_step for numbered_step in kept if numbered_step not in removed_pair]
         for removed_pair in combinations(kept, 2)
     )
-    for index, (place, option) in enumerate(kept):
+    for program_index, (place, option) in enumerate(kept):
         for row in option.rows_of(batch) if batch > 1 and option.name in COUNTED else ():
-            rows = tuple(each for each in option.rows_of(batch) if each != row)
-            if rows:
-                yield [*kept[:index], (place, replace(option, rows=rows)), *kept[index + 1 :]]
+            row_numbers = tuple(each for each in option.rows_of(batch) if each != row)
+            if row_numbers:
+                yield [*kept[:program_index], (place, replace(option, rows=row_numbers)), *kept[program_index + 1 :]]
         for count in dict.fromkeys((1, option.n // 2, option.n - 1)):
             if 0 < count < option.n:
-                yield [*kept[:index], (place, replace(option, number=count)), *kept[index + 1 :]]
-    counted = [(index, option) for index, (_, option) in enumerate(kept) if option.n > 1]
+                yield [*kept[:program_index], (place, replace(option, number=count)), *kept[program_index + 1 :]]
+    counted = [(program_index, option) for program_index, (_, option) in enumerate(kept) if option.n > 1]
     for removed_pair in combinations(counted, 2):
         for decrement in dict.fromkeys((min(option.n for _, option in removed_pair) - 1, 1)):
-            smaller = {index: replace(option, number=option.n - decrement) for index, option in removed_pair}
-            yield [(place, smaller.get(index, option)) for index, (place, option) in enumerate(kept)]
+            smaller = {
+                program_index: replace(option, number=option.n - decrement) for program_index, option in removed_pair
+            }
+            yield [(place, smaller.get(program_index, option)) for program_index, (place, option) in enumerate(kept)]
 
 
-def _cut(case: Mapping[str, Any], rows: Mapping[str, Any]) -> dict[str, Any]:
+def _cut(case: Mapping[str, Any], row_numbers: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arrays q, k and v of a case (test input), cut to the given rows."""
-    parts = {"q": rows["attend"], "k": rows["append"], "v": rows["append"]}
+    parts = {"q": row_numbers["attend"], "k": row_numbers["append"], "v": row_numbers["append"]}
     return {step_name: case[step_name][..., part, :] for step_name, part in parts.items()}

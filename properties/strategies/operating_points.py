@@ -297,6 +297,7 @@ PROBES = (
     Point("64 tokens of width 64", {**_OF_MODELS, "n_q": 64, "n_k": 64}),
     Point("130 tokens", {"n_q": 130, "n_k": 130, "head_dim": 64, "value_dim": 8}),
     Point("33 queries, 300 keys", {"n_q": 33, "n_k": 300, "head_dim": 128, "value_dim": 128}),
+    Point("a scale", {"n_q": 16, "n_k": 40, "head_dim": 128, "value_dim": 128}, lambda sizes: {"scale": 0.125}),
     Point("1 query, 1040 keys", _heads(1, 4, 1, 1, 1040)),
     Point("16 queries, 2049 keys", {"n_q": 16, "n_k": 2049, "head_dim": 64, "value_dim": 64}),
 )

@@ -8,22 +8,27 @@ import numpy as np
 from properties.strategies.operating_points import Point
 from properties.strategies.plain_calls import Sizes
 
-__all__ = ["MANY_ROWS", "READS"]
+__all__ = ["MANY_ROWS", "PROBES", "READS"]
 
 _LENGTHS = np.array([(65600, 2), (1, 65600), (3, 2), (2, 3)])
 """The numbers of queries and of keys of each sequence: few scores, and row numbers beyond 65536."""
 
 
-def _boundaries(sizes: Sizes) -> Mapping[str, Any]:
-    """The boundaries of the sequences."""
-    ends = np.concatenate([[[0, 0]], _LENGTHS.cumsum(0)]).astype(np.int32)
-    return {"cu_q": ends[:, 0].copy(), "cu_k": ends[:, 1].copy()}
+_FEW_LENGTHS = np.array([(33, 70), (1, 40), (0, 3), (36, 40)])
 
 
-_TOTAL: dict[str, int] = dict(zip(("total_q", "total_k"), _LENGTHS.sum(0).tolist(), strict=True))
-MANY_ROWS = (
-    Point("65606 rows", {**_TOTAL, "num_heads": 1, "kv_heads": 1, "head_dim": 1, "value_dim": 1}, _boundaries),
-)
+def _point(name: str, lengths: Any, sizes: Sizes) -> Point:
+    """A point with sequences of these numbers of queries and of keys."""
+    ends = np.concatenate([[[0, 0]], lengths.cumsum(0)]).astype(np.int32)
+    total: dict[str, int] = dict(zip(("total_q", "total_k"), ends[-1].tolist(), strict=True))
+
+    def boundaries(sizes: Sizes) -> Mapping[str, Any]:
+        return {"cu_q": ends[:, 0].copy(), "cu_k": ends[:, 1].copy()}
+
+    return Point(name, {**total, **sizes}, boundaries)
+
+
+MANY_ROWS = (_point("65606 rows", _LENGTHS, {"num_heads": 1, "kv_heads": 1, "head_dim": 1, "value_dim": 1}),)
 """Where laws ask whether row numbers beyond 16 bits are right."""
 
 _FEW: Sizes = {"n_q": 5, "n_k": 9, "num_heads": 4, "kv_heads": 2}
@@ -44,3 +49,7 @@ READS = (
     Point("causal, used keys", _FEW, lambda sizes: {**_USED, "causal": True}),
 )  # fmt: skip
 """Where laws ask what packed sequences read. The instrument has its own lengths besides."""
+
+_OF_MODELS = {"num_heads": 4, "kv_heads": 2, "head_dim": 64, "value_dim": 64}
+PROBES = (_point("4 sequences", _FEW_LENGTHS, _OF_MODELS),)
+"""Where laws ask whether results of 16 bits are the only ones that rounding allows."""

@@ -68,7 +68,10 @@ def plain_call(
         chosen = options(sizes)
         if operation.is_played and "rotates" in implementation.of_caches(operation.name):
             chosen = {"rotates": True, **chosen}
-        if not chosen.keys() <= set(operation.parameters):
+        if operation.is_played and "batch" in operation.parameters:
+            chosen = {"batch": 1, **chosen}
+        is_pair = operation.is_played and isinstance(chosen.get("window"), tuple)  # a cache's window is a length
+        if is_pair or not chosen.keys() <= set(operation.parameters):
             return None
         if operation.is_played and implementation.lacks_of_caches(operation.name, *chosen.keys() - {"steps", "batch"}):
             return None
@@ -170,7 +173,7 @@ def _has_leading_heads(operation: Operation) -> bool:
     return "num_heads" not in {*axes, *operation.parameters}
 
 
-_SETTINGS = {"kind": "default", "steps": "append 5; attend 3"}
+_SETTINGS = {"kind": "default", "scale": 0.5, "steps": "append 5; attend 3"}
 
 
 def _call(

@@ -103,10 +103,10 @@ def of_tokens(
     operation: Operation, implementation: Implementation, arguments: Arguments, number: int, position: int
 ) -> Arguments | None:
     """Return the call with a number of tokens, repeated from its own, from a position, without mask
-    and options; None if this is not supported.
+    and options; None if this is not supported. Programs of caches have no such calls.
     """
     given, sizes = operation.named(arguments), operation.sizes(arguments)
-    if ("q" not in given and "x" not in given) or given.get("cu_q") is not None:
+    if operation.is_played or ("q" not in given and "x" not in given) or given.get("cu_q") is not None:
         return None
     case = given | dict.fromkeys([*operation.options, *(["mask"] if "mask" in given else [])])
     if "start_pos" in case:

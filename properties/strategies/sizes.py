@@ -15,7 +15,7 @@ from properties.strategies.choices import Choices
 from properties.strategies.domain import BROAD, EDGES, EVEN, LENGTHS, LONG, SHORT, Domain
 from properties.strategies.domains import DOMAINS, ODDITIES, QUIRKS
 
-__all__ = ["Sizes", "UnsupportedError"]
+__all__ = ["PAIRED", "Sizes", "UnsupportedError"]
 
 SIZES: dict[str, Sequence[int]] = {
     "n_q": LENGTHS,
@@ -40,7 +40,7 @@ SIZES: dict[str, Sequence[int]] = {
 }
 """The sizes of everyday cases. The first is the simplest."""
 
-_PAIRED = (
+PAIRED = (
     "rope",
     "apply_rotary",
     "rotate_half",
@@ -256,6 +256,9 @@ class Sizes:
             options = (*options, *listed)
         if name == "num_heads" and "kv_heads" in sizes and not self.implementation.support.listed(name):
             options = [sizes["kv_heads"] * group for group in self.domain.sizes.get("group", SIZES["group"])]
+        if name == "value_dim" and "latent" in self.operation.parameters:
+            most = sizes["head_dim"]
+            options = [*(size for size in options if size <= most), *{most - most // 3, most}]
         if name == "rows":  # a table has at least the rows that are read
             fewest_rows = max(1, sizes.get("start_pos", 0) + sizes.get("seq_len", 0))
             options = (
@@ -285,7 +288,7 @@ class Sizes:
         operation = self.operation
         if "wq" in operation.axes:
             return _TOKENS.get(name) or SIZES[name]
-        paired = (name == "head_dim" and operation.forward in _PAIRED) or (
+        paired = (name == "head_dim" and operation.forward in PAIRED) or (
             name == "embed_dim" and operation.name.startswith("sinus")
         )
         return EVEN if paired else SIZES[name]

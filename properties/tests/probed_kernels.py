@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from properties import Implementation
-from properties.contract.cache_programs import attends, parse
 
 __all__ = ["MISTAKES", "Mistake", "implementation"]
 
@@ -21,7 +21,8 @@ class Mistake(NamedTuple):
     lse                 an absolute error of the log-sum-exp
     tile                the factor of the weights of keys 64 to 127
     dq, dk, dv          of a gradient
-    angle, one_angle    absolute errors of all angles, and of one angle
+    angle, pair         absolute errors of all angles, and of the angles of the last pair
+    one_angle           of one angle
     product             of one of the two products of a rotation
     """
 
@@ -34,6 +35,7 @@ class Mistake(NamedTuple):
     dk: float = 0.0
     dv: float = 0.0
     angle: float = 0.0
+    pair: float = 0.0
     one_angle: float = 0.0
     product: float = 0.0
 
@@ -81,13 +83,29 @@ def _vjp(m: Mistake, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, ...]:
     return tuple(x * np.float32(1 + error) for x, error in zip(exact, (m.dq, m.dk, m.dv), strict=True))
 
 
-def _decode(m: Mistake, q: Any, k: Any, v: Any, steps: str, *_: Any, **__: Any) -> tuple[Any, Any]:
+def _decode(m: Mistake, q: Any, k: Any, v: Any, steps: str, **_: Any) -> tuple[Any, Any]:
+    """The results of a program that appends all keys before the queries come."""
+    return _attended(m, q, k, v, np.tri(len(q), len(k), len(k) - len(q), dtype=bool))
+
+
+def _packed(m: Mistake, q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any) -> Any:
+    """The results of each sequence, with the rows before the heads."""
     parts = []
-    for step in attends(parse(steps)):
-        rows, queries = np.array(step.keys, int), q[step.queries.start : step.queries.stop]
-        mask = np.tri(len(queries), len(rows), len(rows) - len(queries), dtype=bool)
-        parts.append(_attended(m, queries, k[rows], v[rows], mask))
-    return tuple(np.concatenate(x) for x in zip(*parts, strict=True))
+    for rows in zip(pairwise(cu_q), pairwise(cu_k), strict=True):
+        queries, keys = (slice(*ends) for ends in rows)
+        heads = [np.swapaxes(x, 0, 1) for x in (q[queries], k[keys], v[keys])]
+        parts.append(_attended(m, heads[0], *_repeated(heads[0], *heads[1:])))
+    out, lse = zip(*parts, strict=True)
+    return np.swapaxes(np.concatenate(out, 1), 0, 1), np.concatenate(lse, 1)
+
+
+def _packed_vjp(m: Mistake, q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, g: Any) -> Any:
+    """The gradients of each sequence, with the rows before the heads."""
+    parts = []
+    for rows in zip(pairwise(cu_q), pairwise(cu_k), strict=True):
+        queries, keys = (slice(*ends) for ends in rows)
+        parts.append(_grouped_vjp(m, *(np.swapaxes(x, 0, 1) for x in (q[queries], k[keys], v[keys], g[queries])))[:3])
+    return (*(np.swapaxes(np.concatenate(x, 1), 0, 1) for x in zip(*parts, strict=True)), None)
 
 
 def _grouped_vjp(m: Mistake, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, ...]:
@@ -99,6 +117,7 @@ def _grouped_vjp(m: Mistake, q: Any, k: Any, v: Any, g: Any) -> tuple[Any, ...]:
 def _angles(m: Mistake, length: int, width: int, start: int) -> Any:
     positions = np.arange(start, start + length)[:, None]
     angles = positions * 10000.0 ** (-np.arange(0, width, 2) / width) + m.angle
+    angles[:, -1:] += m.pair
     angles[-1, :1] += m.one_angle
     return angles
 
@@ -113,6 +132,13 @@ def _both(m: Mistake, length: int, width: int, start: int) -> tuple[Any, Any]:
     """The tables of cosines and sines, with the angle of a pair in both of its channels."""
     angles = np.repeat(_angles(m, length, width, start), 2, -1)[:, :width]
     return np.cos(angles), np.sin(angles)
+
+
+def _merged(m: Mistake, out_a: Any, lse_a: Any, out_b: Any, lse_b: Any) -> Any:
+    out_a, lse_a, out_b, lse_b = _wide(out_a, lse_a, out_b, lse_b)
+    lse = np.logaddexp(lse_a, lse_b)
+    a, b = (np.exp(x - lse)[..., None] for x in (lse_a, lse_b))
+    return _half((a * out_a + b * out_b) * np.float32(1 + m.out)), lse + np.float32(m.lse)
 
 
 def _rope(m: Mistake, x: Any, start: int, sign: int = 1) -> Any:
@@ -134,6 +160,8 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "causal_attention": lambda m, q, k, v: _attended(m, q, k, v, _triangle(q, k))[0],
     "grouped_query_attention": lambda m, q, k, v, mask=None: _attended(m, q, *_repeated(q, k, v), mask)[0],
     "attention": lambda m, q, k, v, mask=None, **_: _attended(m, q, *_repeated(q, k, v), mask),
+    "packed_attention": lambda m, q, k, v, cu_q, cu_k, **_: _packed(m, q, k, v, cu_q, cu_k),
+    "packed_attention_vjp": lambda m, q, k, v, cu_q, cu_k, grad_out, **_: _packed_vjp(m, q, k, v, cu_q, cu_k, grad_out),
     "decode": _decode,
     f"{SDPA}_vjp": lambda m, q, k, v, mask, g: tuple(map(_half, _vjp(m, q, k, v, g))),
     "attention_vjp": lambda m, q, k, v, grad_out, **_: _grouped_vjp(m, q, k, v, grad_out),
@@ -141,6 +169,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "rope": lambda m, x, start_pos, **_: _rope(m, x, start_pos),
     "rope_vjp": lambda m, x, grad_out, start_pos, **_: _rope(m, grad_out, start_pos, -1),
     "apply_rotary": _rotated,
+    "merge_attention": _merged,
     "rope_tables": _tables,
     "sinusoidal_positional_encoding": _sinusoids,
 }
@@ -149,12 +178,14 @@ _RIGHT = Mistake()
 _OF_SUMS = (Mistake(total=2e-4), Mistake(out=-2e-4), Mistake(tile=0.0), Mistake(tile=1.001))
 _OF_ATTENTION = (*_OF_SUMS, Mistake(scale=1e-4), Mistake(scale=-1e-4))
 _OF_GRADIENTS = (Mistake(dq=2e-4), Mistake(dk=-2e-4), Mistake(dv=2e-4))
-_OF_ANGLES = (Mistake(angle=1e-4), Mistake(one_angle=2e-3))
+_OF_ANGLES = (Mistake(angle=1e-4), Mistake(pair=1e-4), Mistake(one_angle=2e-3))
 MISTAKES: Mapping[str, tuple[Mistake, ...]] = {
     SDPA: _OF_ATTENTION,
     "causal_attention": _OF_ATTENTION,
     "grouped_query_attention": _OF_ATTENTION,
     "attention": (*_OF_ATTENTION, Mistake(lse=2e-4)),
+    "packed_attention": (*_OF_ATTENTION, Mistake(lse=2e-4)),
+    "packed_attention_vjp": _OF_GRADIENTS,
     "decode": (*_OF_ATTENTION, Mistake(lse=2e-4)),
     f"{SDPA}_vjp": _OF_GRADIENTS,
     "attention_vjp": _OF_GRADIENTS,
@@ -162,6 +193,7 @@ MISTAKES: Mapping[str, tuple[Mistake, ...]] = {
     "rope": _OF_ANGLES,
     "rope_vjp": _OF_ANGLES,
     "apply_rotary": (Mistake(product=1e-4), Mistake(product=-1e-4)),
+    "merge_attention": (Mistake(out=2e-4), Mistake(lse=1e-4)),
     "rope_tables": _OF_ANGLES,
     "sinusoidal_positional_encoding": _OF_ANGLES,
 }

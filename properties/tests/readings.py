@@ -39,13 +39,9 @@ def _batched_cache_of(conventions: Conventions) -> type[Slotted]:
         def __init__(self, *sizes: int, window: int | None = None, **options: Any) -> None:
             super().__init__(*sizes, window=left_bound(window, conventions), **options)
 
-        def attended(self, row: int, q: Array) -> tuple[Array, Array]:
-            slots = self.read(row)
-            j, p = self.held[row][slots], self.positions(row, q.shape[-2])
-            bias = None if self.alibi is None else -self.alibi[:, None, None] * self.distances(p, j)
-            arrays, mask = (q, self.k[row][:, slots], self.v[row][:, slots]), self.visible(row, p, j)
+        def attention(self, q: Array, k: Array, v: Array, **features: Any) -> tuple[Array, Array]:
             allowing = replace(conventions, mask_polarity="true_allows")
-            out, lse = oracles.attention(*arrays, mask=mask, bias=bias, conventions=allowing, **self.options)
+            out, lse = oracles.attention(q, k, v, conventions=allowing, **features, **self.options)
             return out.mid, lse.mid
 
     return Cache

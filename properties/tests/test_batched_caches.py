@@ -321,3 +321,10 @@ def rows_used(case, name):
         if step.name == name and not step.refused
         for _ in step.rows_of(case["batch"])
     ]
+
+
+def test_the_portrait_of_declared_batched_caches_has_their_conventions_and_what_they_read_wrongly():
+    (right,) = properties.inspect(Implementation("right", {"batched_decode": Slotted})).operations
+    assert (right.anomalies, right.calls > 0) == ((), True)
+    (wrong,) = properties.inspect(mutant("batched-cache-fork-without-a-copy")).operations
+    assert "row 0 reads position 5 of row 1 and misses position 5" in wrong.anomalies[0]

@@ -11,9 +11,12 @@ from oracles import Conventions
 from properties.bugs import CATALOGUE
 from properties.bugs.reference import REFERENCE, scaled_dot_product_attention
 from properties.contract.implementation import Implementation, implementation_of
+from properties.contract.operations import OPERATIONS
+from properties.contract.results import Call
 from properties.laws import LAWS, find
 from properties.tests.diagnosing import causes
 from properties.verifier import diagnosis
+from properties.verifier.notes import notes
 from properties.verifier.plan import QUICKLY
 from properties.verifier.verify import examine, verify
 
@@ -121,6 +124,17 @@ def test_a_convention_is_named_first_or_beside_its_synonym(law, reading):
     named = [d.id for d in found.diagnosis]
     assert named[0] in (name, SYNONYMS.get(name)), named
     assert name in named[:2], named
+
+
+def test_a_wrong_log_sum_exp_has_rows_and_no_channels():
+    """Its last axis has the queries, and the axis before has the heads."""
+    zeros, attention = np.zeros((2, 3, 1)), OPERATIONS["attention"]
+    arguments = attention.arguments((zeros, zeros, zeros), {})
+    out, lse = REFERENCE["attention"](zeros, zeros, zeros)
+    lse[0, 2] += 1.0
+    call = Call("attention", arguments, "contiguous", (out, lse))
+    (note,) = notes((call,), Implementation("mine", REFERENCE), ())
+    assert note == "lse, of shape (2, 3), is wrong in 1 of 6 entries: index 0 of axis 0; row 2."
 
 
 def test_what_nothing_explains_is_described():

@@ -138,21 +138,34 @@ def test_small_mistakes_of_gradients_leave_the_set(name):
     assert probe.possible["dq"].excludes(nearest(shifted @ k, a.output)).any()
 
 
-def _tiles_of_calls(operation, n_q, n_k, heads=1):
-    """The tiles of 64 keys that have a key of a pair in some call."""
+def test_rows_that_do_not_see_all_keys_count_pairs_that_they_see():
+    a, visible = preset("bfloat16"), np.tri(64, dtype=bool)
+    sizes = Sizes(64, 64, 64, 8, 0.125, visible)
+    assert np.isfinite(pair_probe(sizes, a).possible.lower[:, 0]).mean() > 0.7
+    probe = gradient_probe(sizes, a)
+    assert all(np.isfinite(possible.lower).all() for possible in probe.possible.values())
+    assert (probe.possible["dq"].lower[:, -2] != 0).sum() > 20
+
+
+def _keys_of_calls(operation, n_q, n_k, heads=1):
+    """The keys that are in a pair of some call."""
     shape = Shape({"n_q": n_q, "n_k": n_k, "head_dim": 64, "value_dim": 4}, (heads,))
     probe = Probe(Subject(implementation(operation), operation), 60)
     found = set()
     for call in PROBES[operation](probe, shape):
         for pair in call.pairs:
             scores = pair.problem.scale * pair.problem.q @ pair.problem.k.T
-            found |= set((np.flatnonzero((scores > -DEAD).any(0)) // 64).tolist())
+            found |= set(np.flatnonzero((scores > -DEAD).any(0)).tolist())
     return found
 
 
 @pytest.mark.parametrize(("n_q", "heads"), [(1, 16), (32, 1), (16, 2)])
 def test_the_calls_have_a_key_in_each_tile_of_4096(n_q, heads):
-    assert _tiles_of_calls(SDPA, n_q, 4096, heads) == set(range(64))
+    assert {key // 64 for key in _keys_of_calls(SDPA, n_q, 4096, heads)} == set(range(64))
+
+
+def test_in_rows_of_300_keys_each_key_is_in_a_pair():
+    assert _keys_of_calls(SDPA, 33, 300) == set(range(300))
 
 
 @pytest.mark.parametrize("tile", [0, 17, 40, 63])

@@ -193,6 +193,8 @@ MEANT = [
     ("attention", {"causal": "bottom_right"}),
     ("attention", {"causal_with_mask": "mask_wins"}),
     ("attention", {"causal_with_mask": "causal_wins"}),
+    ("attention", {"causal_with_mask": "causal_alone"}),
+    ("attention_vjp", {"causal_with_mask": "causal_alone"}),
     ("alibi_bias", {"alibi_slopes": "geometric"}),
     ("alibi_bias", {"alibi_reference": "key"}),
     ("rotary_frequencies", {"yarn_truncate": "exact"}),
@@ -250,7 +252,9 @@ def test_without_a_log_sum_exp_the_output_is_judged_and_told_apart():
 
 
 @pytest.mark.parametrize(
-    "meant", [{"dead_rows": "uniform"}, {"causal_with_mask": "refuse"}, {"causal_with_mask": "mask_wins"}], ids=str
+    "meant",
+    [{"dead_rows": "uniform"}, *({"causal_with_mask": value} for value in ("refuse", "mask_wins", "causal_alone"))],
+    ids=str,
 )
 def test_who_declares_a_convention_keeps_every_law(meant):
     conventions = Conventions(**meant)

@@ -309,6 +309,31 @@ def test_arguments_in_another_order_are_passed_by_keyword():
     assert form.words == ()
 
 
+def test_an_object_with_forward_is_a_function_with_the_names_of_forward():
+    """So are modules of PyTorch. Underscores around a name do not count."""
+
+    class Module:
+        def __call__(self, *arguments, **options):
+            return self.forward(*arguments, **options)
+
+        def forward(self, query, key_, value, mask=None, *, key=None):
+            return REFERENCE[SDPA](query, key_, value, mask)
+
+    form = form_of(Module(), SDPA)
+    assert (form.positional, form.keywords) == (("q", "k", "v", "mask"), {})
+
+
+def test_arrays_without_leading_axes_are_found():
+    """Nothing but 2 axes works, with arrays of every library and every type."""
+
+    def attend(q, k, v, mask=None):
+        if q.ndim != 2:
+            raise ValueError("q should have 2 axes.")
+        return REFERENCE[SDPA](q, k, v, mask)
+
+    assert form_of(attend, SDPA).batch_ranks == (0,)
+
+
 def test_an_option_that_changes_nothing_is_not_taken():
     def ignores(q, k, v, *, softcap=None, **others):
         return plain(q, k, v)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 
 import jsonschema
@@ -165,11 +166,11 @@ def test_nothing_is_left_of_what_is_judged(first, tmp_path, monkeypatch):
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("name", ["wire", "server", "limits"])
-def test_a_candidate_may_be_called_as_what_calls_it(name):
-    text = RIGHT["plain"][0]
-    submission = Submission(f"{name}.py", {f"{name}.py": text}, {OPERATION: (name, OPERATION)})
-    verdict = gate(submission, quick=True, seed=0, limits=PATIENT)
+def test_a_candidate_and_its_modules_may_be_called_as_what_calls_it():
+    names = ("wire", "server", "limits", "system_calls", "supervisor", "recorder")
+    texts = {f"{name}.py": f"from {later} import *\n" for name, later in pairwise(names)}
+    texts[f"{names[-1]}.py"] = RIGHT["plain"][0]
+    verdict = gate(Submission("wire.py", texts, {OPERATION: ("wire", OPERATION)}), quick=True, seed=0, limits=PATIENT)
     assert verdict.accepted, said(verdict)
 
 

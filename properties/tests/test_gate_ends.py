@@ -9,17 +9,24 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from properties.bugs.reference import REFERENCE
 from properties.command.cli import main
+from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
 from properties.gatehouse import limits, system_calls
+from properties.gatehouse.checks import _large
 from properties.gatehouse.clock import Clock
 from properties.gatehouse.gate import gate
 from properties.gatehouse.isolated_kernel import Limits
 from properties.gatehouse.process import Process
+from properties.gatehouse.source_names import names_in
+from properties.gatehouse.submission import Submission
 from properties.tests.candidates import OPERATION, RIGHT, candidate
 from properties.tests.processes import processes_in, wait_for
 from properties.tests.test_gate import LASTING, PATIENT, SCHEMA, SIGNATURE, said
@@ -190,7 +197,7 @@ ATTACKS = {
     "a signal to all processes": "os.kill(-1, 0)",
     "priority of another process": "os.setpriority(os.PRIO_PROCESS, VICTIM, 19)",
     "processors of another process": "os.sched_setaffinity(VICTIM, os.sched_getaffinity(VICTIM))",
-    "tracing": "call('ptrace', 0, 0, 0, 0)",
+    "tracing": "call('ptrace', 17, VICTIM, 0, 0)",
     "memory of another process": "call('process_vm_readv', VICTIM, None, 0, None, 0, 0)",
     "rings of input and output": "call('syscall', 425, 1, ctypes.create_string_buffer(120))",
     "a socket of datagrams": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
@@ -205,53 +212,55 @@ HARMLESS = {
     "a pair of sockets": "socket.socketpair()",
     "another program": "subprocess.run(['true'], check=True)",
 }
-ATTACK = """
-import ctypes, os, resource, signal, socket, subprocess, threading
+TRIALS = """
+import ctypes, json, os, resource, signal, socket, subprocess, sys, threading
+PATH, VICTIM = sys.argv[1], int(sys.argv[2])
 def call(name, *arguments):
     if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) < 0:
         raise OSError(ctypes.get_errno(), "")
-try:
-    {}
-    print("done")
-except PermissionError:
-    print("refused")
+def outcome(statement):
+    try:
+        exec(statement)
+    except PermissionError:
+        return "refused"
+    except OSError:  # there is no such tracing
+        pass
+    return "done"
+print(json.dumps({name: outcome(statement) for name, statement in json.loads(sys.argv[3]).items()}))
 """
+FORBIDDEN = f"{Path(system_calls.__file__).read_text()}\nassert forbid()\n"
+OF_LINUX = pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="The numbers of calls differ.")
 
 
 @pytest.fixture(scope="module")
-def victim():
-    """The id of a process that an attack is tried on."""
-    with subprocess.Popen([sys.executable, "-c", VICTIM], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        process.stdout.readline()
-        yield process.pid
-        process.stdin.close()
-
-
-def outcome_of(statement, *, before=""):
-    """What a process says of one statement: done or refused."""
-    command = [sys.executable, "-c", before + ATTACK.format(statement)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-FORBIDDEN = f"{Path(system_calls.__file__).read_text()}\nassert forbid()\n"
-
-
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="The numbers of system calls differ.")
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_a_system_call_that_harms_others_is_refused(attack, victim, tmp_path):
-    """Without the rules it is done, unless the system refuses it anyway."""
-    file = tmp_path / "file"
+def outcomes(tmp_path_factory):
+    """What a process says of each attack and of each harmless call, with the rules and without."""
+    file = tmp_path_factory.mktemp("outside") / "file"
     file.touch()
-    statement = ATTACKS[attack].replace("PATH", repr(str(file))).replace("VICTIM", str(victim))
-    assert outcome_of(statement, before=FORBIDDEN) == "refused"
-    if outcome_of(statement) == "refused":
+    statements = json.dumps(ATTACKS | HARMLESS)
+    with subprocess.Popen([sys.executable, "-c", VICTIM], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as victim:
+        victim.stdout.readline()
+        commands = ([sys.executable, "-c", before + TRIALS] for before in (FORBIDDEN, ""))
+        arguments = [str(file), str(victim.pid), statements]
+        ran = [subprocess.run([*line, *arguments], capture_output=True, text=True, check=True) for line in commands]
+        victim.stdin.close()
+    return [json.loads(each.stdout) for each in ran]
+
+
+@OF_LINUX
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_system_call_that_harms_others_is_refused(attack, outcomes):
+    """Without the rules it is done, unless the system refuses it anyway."""
+    with_rules, without = outcomes
+    assert with_rules[attack] == "refused"
+    if without[attack] == "refused":
         pytest.skip("This system refuses it anyway.")
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="The numbers of system calls differ.")
-@pytest.mark.parametrize("statement", HARMLESS.values(), ids=HARMLESS)
-def test_a_harmless_system_call_is_done(statement):
-    assert outcome_of(statement, before=FORBIDDEN) == "done"
+@OF_LINUX
+@pytest.mark.parametrize("statement", HARMLESS)
+def test_a_harmless_system_call_is_done(statement, outcomes):
+    assert outcomes[0][statement] == "done"
 
 
 def test_a_kernel_is_confined_to_harmless_system_calls(tmp_path):
@@ -331,3 +340,104 @@ def test_an_orphan_does_not_outlive_a_gate_that_is_killed(tmp_path):
     parent.kill()
     parent.wait()
     wait_for(lambda: not processes_in(made) and not [*made.iterdir()], seconds=20)
+
+
+# -- Delegation and replaced functions -----------------------------------------------------------------
+
+ROTATE = """
+def rotate_half(x):
+    first, second = NUMPY.split(x, 2, axis=-1)
+    return NUMPY.concatenate([-second, first], axis=-1)
+"""
+HIDDEN = """
+import torch
+functions = getattr(torch.nn, "func" + "tional")
+
+
+def rotate_half(x):
+    first, second = x.chunk(2, dim=-1)
+    return functions.dropout(torch.cat([-second, first], dim=-1), 0.0)
+"""
+
+
+def verdict_on(source, arrays, **limits):
+    """The quick verdict on a function rotate_half."""
+    submission = Submission("kernel.py", {"kernel.py": source}, {"rotate_half": ("kernel", "rotate_half")}, arrays)
+    return gate(submission, quick=True, seed=0, limits=replace(PATIENT, **limits))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_large_widths_of_pairs_are_even(seed):
+    rotate = Implementation("right", {"rotate_half": REFERENCE["rotate_half"]})
+    (x,) = next(iter(_large(OPERATIONS["rotate_half"], rotate, random.Random(seed))))[:1]
+    assert x.shape[-1] > 250
+    assert x.shape[-1] % 2 == 0
+
+
+def test_a_forbidden_function_that_the_source_hides_is_seen_when_it_is_called():
+    verdict = verdict_on(HIDDEN, "torch", forbid=("torch.nn.functional", "scipy"))
+    assert (
+        verdict.cause == "it uses nothing that is forbidden: It uses torch.nn.functional.dropout, which is forbidden."
+    )
+    assert {"torch.cat", "torch.nn.functional.dropout"} <= {*verdict.used}
+    jsonschema.validate(verdict.to_dict(), SCHEMA)
+
+
+@pytest.mark.thorough
+def test_what_is_called_is_in_the_verdict_if_nothing_is_forbidden():
+    verdict = verdict_on(HIDDEN, "torch")
+    assert verdict.accepted, said(verdict)
+    assert {"torch.cat", "torch.nn.functional.dropout"} <= {*verdict.used}
+
+
+def test_a_forbidden_name_in_the_source_is_seen(tmp_path, capsys):
+    """Also where the function is never called. Other names of the same module are not forbidden."""
+    (tmp_path / "kernel.py").write_text(f"import numpy as NUMPY\nfrom numpy import linalg\n{ROTATE}")
+    command = ["gate", str(tmp_path / "kernel.py"), "--quick", "--seed", "0", "--timeout", "20", "--time-limit", "200"]
+    assert main([*command, "--forbid", "numpy.linalg"]) == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "It uses numpy.linalg, which is forbidden." in printed
+    assert "Used: numpy, numpy.concatenate, numpy.linalg, numpy.split" in printed
+    assert main([*command, "--forbid", "numpy.lin,torch"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("import torch.nn.functional as F\nF.relu(x)", ["torch.nn.functional", "torch.nn.functional.relu"]),
+        ("from torch import nn\nnn.functional.x", ["torch.nn", "torch.nn.functional", "torch.nn.functional.x"]),
+        ("import torch.ops\ntorch.ops.aten", ["torch.ops", "torch.ops.aten"]),
+        ("from scipy.special import softmax as s\ns(x).y", ["scipy.special.softmax"]),
+        ("def f():\n    import scipy\n    return x.scipy", ["scipy"]),
+    ],
+)
+def test_the_names_in_a_source_are_those_of_modules(source, names):
+    assert names_in([source]) == names
+
+
+def test_sources_that_cannot_be_parsed_have_no_names():
+    with pytest.raises(ValueError, match="cannot be parsed"):
+        names_in(["def f("])
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_kernel_that_replaces_a_timer_is_refused_unless_that_is_allowed(replaces):
+    """A later benchmark in the same process would read the replaced timer."""
+    source = f"import time\nimport numpy as NUMPY\n{ROTATE}\ntime.perf_counter = lambda: 0.0\n"
+    verdict = verdict_on(source, "numpy", replaces=replaces)
+    assert verdict.accepted is replaces
+    assert verdict.replaced == ("time.perf_counter",)
+    name = "it replaces no function of time, NumPy and torch"
+    assert verdict.cause == ("" if replaces else f"{name}: It replaced time.perf_counter.")
+
+
+@pytest.mark.thorough
+def test_a_replaced_method_of_tensors_is_seen():
+    """A method that tensors inherit is replaced by one of their own."""
+    source = HIDDEN + "\nbefore = torch.Tensor.__neg__\ntorch.Tensor.__neg__ = lambda x: before(x)\n"
+    assert verdict_on(source, "torch").replaced == ("torch.Tensor.__neg__",)
+
+
+def test_what_is_forbidden_is_a_name():
+    with pytest.raises(ValueError, match=r"^forbid=\('torch\.',\), but should be a tuple of names"):
+        Limits(forbid=("torch.",))

@@ -10,7 +10,7 @@ from properties.bugs.reference import REFERENCE
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
-from properties.laws import LAWS
+from properties.laws import LAWS, find
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
 from properties.strategies.point_numbers import border_keys
@@ -163,3 +163,12 @@ def test_a_slow_kernel_gets_fewer_points_and_is_told_which(monkeypatch):
     names = told["operating borders"].removeprefix("mine is slow: calls at points took 0 s, so others were left out: ")
     assert names.removesuffix(".").split("; ")[-1] == "257 tokens"
     assert outcome.examples < before.examples
+
+
+def test_a_slow_kernel_still_breaks_the_law_that_it_is_declared_to_break(monkeypatch):
+    (law,) = find(f"each query reads what it should[{GQA}]")
+    twice = lambda *arguments: 2 * REFERENCE[GQA](*arguments)  # noqa: E731
+    implementation = Implementation("mine", {GQA: twice}, known_deviations={law.id: "it doubles its outputs."})
+    monkeypatch.setattr(examination, "_SECONDS_OF_POINTS", -1.0)
+    (outcome,) = examine([law], implementation, 4, 0)
+    assert (outcome.status, outcome.examples) == ("declared", 1)

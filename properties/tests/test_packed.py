@@ -82,7 +82,7 @@ def test_rows_that_no_sequence_uses_hold_poison(values, poison):
         ({"n_k": (4, 8)}, lambda case: all(n_k in (4, 8) for _, n_k in packing.lengths(case))),
         ({"sequences": (3,)}, lambda case: len(case["cu_q"]) == 4),
     ],
-    ids=str,
+    ids=["self attention", "positive sizes", "no padding rows", "keys", "sequences"],
 )
 def test_lengths_are_those_that_an_adapter_declares(supports, taken):
     assert all(map(taken, drawn("everyday", 30, supports=supports)))

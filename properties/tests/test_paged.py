@@ -115,7 +115,7 @@ def test_slots_that_no_sequence_reads_hold_poison(values, poison):
         ({"n_q": (1,)}, lambda case: case["cu_q"] is None or all(n_q == 1 for n_q, _ in packing.lengths(case))),
         ({"n_k": (4, 8)}, lambda case: all(length in (4, 8) for length in case["lengths"])),
     ],
-    ids=str,
+    ids=["ragged", "padding", "table", "causal", "page_size", "n_q", "n_k"],
 )
 def test_tables_are_those_that_an_adapter_declares(supports, taken):
     assert all(map(taken, drawn(number=30, supports=supports)))

@@ -11,6 +11,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -107,11 +108,12 @@ def helps(parser: argparse.ArgumentParser) -> Iterator[Passage]:
                 yield from helps(subparser)
 
 
-TEXTS = {
-    **{package: list(docstrings(package)) for package in PACKAGES},
-    "help": list(helps(parser_of_command())),
-    "guide": list(guide()),
-}
+@cache
+def texts_of(folder: str) -> list[Passage]:
+    """The docstrings of a package, the help of the command, or the guide. They are read when a test needs them."""
+    return list(
+        helps(parser_of_command()) if folder == "help" else guide() if folder == "guide" else docstrings(folder)
+    )
 
 
 def hard_sentences(passages: list[Passage]) -> list[str]:
@@ -126,11 +128,11 @@ def hard_sentences(passages: list[Passage]) -> list[str]:
     return [said for _, said in sorted(found, key=lambda row: -row[0])]
 
 
-@pytest.mark.parametrize("folder", TEXTS)
+@pytest.mark.parametrize("folder", [*PACKAGES, "help", "guide"])
 def test_at_most_one_word_in_a_thousand_begins_a_hard_phrase(folder: str) -> None:
-    words = sum(len(passage.text.split()) for passage in TEXTS[folder])
-    phrases = sum(len(HARD.findall(passage.text)) for passage in TEXTS[folder])
-    worst = hard_sentences(TEXTS[folder])[:20]
+    words = sum(len(passage.text.split()) for passage in texts_of(folder))
+    phrases = sum(len(HARD.findall(passage.text)) for passage in texts_of(folder))
+    worst = hard_sentences(texts_of(folder))[:20]
     assert 1000 * phrases <= PER_THOUSAND_WORDS * words, (
         f"{folder} has {phrases} hard phrases in {words} words, but should have at most {PER_THOUSAND_WORDS} in 1000. "
         + "Say these sentences plainly:\n"
@@ -163,7 +165,7 @@ def test_a_local_name_counts_once_for_each_place_that_binds_it() -> None:
 @pytest.mark.parametrize("name", SYMBOLS)
 def test_a_docstring_writes_each_mathematical_symbol(name: str) -> None:
     symbol = re.compile(rf"(?<!\w){SYMBOLS[name]}(?!\w)")
-    assert any(symbol.search(text.text) for package in PACKAGES for text in TEXTS[package])
+    assert any(symbol.search(text.text) for package in PACKAGES for text in texts_of(package))
 
 
 def test_a_hard_phrase_is_found_with_its_line() -> None:

@@ -105,6 +105,7 @@ class Examination:
         self._domains: dict[str, Cases | str] = {}
         self._is_at_a_point, self._seconds_of_points = False, 0.0
         self._untried: dict[str, list[str]] = {}
+        self._families_of_points: set[str] = set()
         self._wanted = tuple(self._wanted_cases())
         for law in self.laws:
             self._admit(law)
@@ -211,6 +212,7 @@ class Examination:
         self.evidence.tried = self.subject.tried
         self._domains.clear()
         self._untried.clear()
+        self._families_of_points.clear()
         for trial in self.trials.values():
             found = {name: self._cases(name) for name in trial.law.domains}
             trial.cases = {name: drawn for name, drawn in found.items() if isinstance(drawn, Cases)}
@@ -349,13 +351,14 @@ class Examination:
             self._further(arguments, seed, others, quirk)
 
     def _check_at_a_point(self, name: str, seed: int, group: list[Trial], quirk: bool) -> None:
-        """Check some laws at an operating point. Points at which no law is checked, since the calls at
-        points before took too long, are noted.
+        """Check some laws at an operating point. If the calls at points before took too long, only the
+        first point of each family is tried, and the others are noted.
         """
         cases, before = group[0].cases[name], self.subject.seconds
-        if self._seconds_of_points > _SECONDS_OF_POINTS:
+        if self._seconds_of_points > _SECONDS_OF_POINTS and name in self._families_of_points:
             self._untried.setdefault(name, []).append(cases.names[seed % len(cases.names)])
             return
+        self._families_of_points.add(name)
         arguments, self._is_at_a_point = cases.draw(seed), True
         self._further(arguments, seed, [trial for trial in group if trial.open], quirk)
         self._is_at_a_point = False

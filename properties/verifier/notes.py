@@ -88,18 +88,20 @@ def _wrong_entries(calls: tuple[Call, ...], implementation: Implementation) -> I
             wrong = budget.excess(output) > 1
             if wrong.any():
                 if wrong.size > 1:
-                    yield f"{name}, of shape {output.shape}, is wrong in {_described(wrong)}."
+                    last = ("row",) if operation.is_log_sum_exp(name) else ("row", "channel")
+                    yield f"{name}, of shape {output.shape}, is wrong in {_described(wrong, last)}."
                 return
 
 
-def _described(wrong: Any) -> str:
+def _described(wrong: Any, last: Sequence[str]) -> str:
     """Return the wrong entries of a result in words: their number, and the rows and channels that
-    contain some. Rows or channels are left out if all of them do.
+    contain some. Rows or channels are left out if all of them do. `last` are the names of the last
+    axes.
     """
     if wrong.all():
         return "every entry"
     count = f"{int(wrong.sum())} of {wrong.size} entries"
-    names = (*[f"axis {axis}" for axis in range(wrong.ndim - 2)], "row", "channel")[-wrong.ndim :]
+    names = (*[f"axis {axis}" for axis in range(wrong.ndim - len(last))], *last)[-wrong.ndim :]
     parts = []
     for axis, name in enumerate(names):
         indices = np.flatnonzero(wrong.any(tuple(other for other in range(wrong.ndim) if other != axis)))

@@ -25,7 +25,9 @@ readings; rounding, or overflow.
 """
 _OF_SEQUENCES = ("left_padding_mask", "document_mask", "prefix_mask", "chunked_mask", "tree_mask")
 FAMILIES = {
-    "attention": ("scaled_dot_product", "causal_attention", "grouped_query", "attention", "packed", "paged", "merge"),
+    "attention": (
+        *("scaled_dot_product", "causal_attention", "grouped_query", "attention", "packed", "paged", "latent", "merge"),
+    ),
     "multi-head attention": ("multi_head",),
     "caches": ("decode",),
     "masks": ("causal_mask", "padding_mask", "combine_masks", *_OF_SEQUENCES, "hard_masked_softmax"),

@@ -3,6 +3,7 @@
     attention                grouped heads, mask, window, bias, softcap, sink, log-sum-exp; the merge of two parts
     attention_steps          its steps, one function for each
     attention_derivatives    the cotangents of all inputs, and the tangents of both outputs
+    latent                   attention over latent rows, whose first channels are the values
     packed                   attention over sequences that lie one behind the other, and its cotangents
     paged                    attention over keys in pages that a table assigns to the sequences
     alibi                    the slopes and the bias of ALiBi

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from spec.extended.alibi import alibi_bias
 from spec.extended.attention import attention, merge_attention
 from spec.extended.attention_derivatives import attention_jvp, attention_vjp
+from spec.extended.latent import latent_attention, latent_layer
 from spec.extended.packed import packed_attention, packed_attention_vjp
 from spec.extended.paged import paged_attention
 from spec.extended.rotary import rope
@@ -79,6 +80,31 @@ def inputs_of_attention(draw, domain, derivatives=()):
     if "cotangents" in derivatives:
         found |= {"grad_out": draw(arrays(*batch, heads, n_q, d_v)), "grad_lse": draw(arrays(*batch, heads, n_q))}
     return found
+
+
+@st.composite
+def latent_rows(draw, domain):
+    """Latent rows of one or two channels, of which some are values."""
+    batch, heads = draw(st.sampled_from([(), (2,)])), draw(sizes(1, 2))
+    n_q, n_k, d = draw(sizes(1, 2)), draw(sizes(0, 3)), draw(sizes(1, 2))
+    found = draw(features(batch, heads, n_q, n_k))
+    return {name: value for name, value in found.items() if name not in ("bias", "scale")} | {
+        "q": draw(arrays(*batch, heads, n_q, d, magnitudes=domain.magnitudes)),
+        "latent": draw(arrays(*batch, n_k, d)),
+        "value_dim": draw(sizes(0, d)),
+        "scale": draw(st.sampled_from([0.5, 0.0, -1.0])),
+    }
+
+
+@st.composite
+def latent_layers(draw, domain):
+    """Up to two heads, with compressed and rotated channels."""
+    heads, n_q, n_k, c, nope, r, d_v = (draw(sizes(1, 2)) for _ in range(7))
+    shapes = {"q": (heads, n_q, nope + r), "latent": (n_k, c + r), "w_uk": (heads, c, nope), "w_uv": (heads, c, d_v)}
+    return {name: draw(arrays(*shape)) for name, shape in shapes.items()} | {
+        "scale": draw(st.sampled_from([0.5, 0.0])),
+        "causal": draw(st.booleans()),
+    }
 
 
 @st.composite
@@ -200,6 +226,8 @@ EXTENDED = (
         lambda dom: inputs_of_attention(dom, ("tangents",)),
         lambda a, **given: attention_jvp(**given, scalar=a),
     ),
+    Operation("latent_attention", latent_rows, lambda a, **given: latent_attention(**given, scalar=a)),
+    Operation("latent_layer", latent_layers, lambda a, **given: latent_layer(**given, scalar=a)),
     Operation("packed_attention", packed, lambda a, **given: packed_attention(**given, scalar=a)),
     Operation(
         "packed_attention_vjp",

@@ -83,7 +83,7 @@ def read(given: Given) -> Reading:
     if mask is not None and conventions.mask_polarity == "true_blocks":
         mask = ~mask
     if mask is not None and causal:
-        mask, causal = {"mask_wins": (mask, False), "causal_wins": (None, True)}.get(
+        mask, causal = {"mask_wins": (mask, False), "causal_wins": (None, True), "causal_alone": (None, True)}.get(
             conventions.causal_with_mask, (mask, causal)
         )
     if left is not None and conventions.window == "count":
@@ -96,7 +96,8 @@ def read(given: Given) -> Reading:
     order = np.argsort(tiled) if conventions.kv_heads == "tile" else np.arange(heads)
     reading = Reading({}, {}, order, conventions, None)
     x = {"q": reading.meant(q) if heads > 1 else q, "k": k, "v": v}
-    if given.get("bias") is not None:
+    ignores_bias = causal and conventions.causal_with_mask == "causal_alone"
+    if given.get("bias") is not None and not ignores_bias:
         x["bias"] = reading.meant(given["bias"])
     if given.get("sink") is not None:
         x["sink"] = given["sink"][np.argsort(order)]

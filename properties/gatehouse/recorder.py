@@ -1,0 +1,119 @@
+"""Records in the untrusted process which modules the kernel imports, which functions of torch it calls,
+and which functions of time, NumPy and torch it replaces.
+
+The process gets this module as text, so the module imports only the standard library, and torch where
+the kernel takes its arrays. The untrusted code can deceive it.
+"""
+
+import os
+import sys
+import timeit  # noqa: F401 - its functions should stay too
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from operator import attrgetter
+from typing import Any
+
+__all__ = ["Recorder"]
+
+_OWNERS = (
+    *("torch.nn.functional", "torch", "torch.Tensor", "torch.cuda", "torch.cuda.Event"),
+    *("numpy", "numpy.linalg", "time", "timeit"),
+)
+"""Modules and classes whose functions should stay as they are."""
+
+_IMPORTLIB = "importlib/__init__.py"
+
+
+class _Imports(MetaPathFinder):
+    """Finds modules as Python does, and records the names of those that the kernel imports. `folder`
+    has its sources. What libraries import, and what is in the folder, is not recorded.
+    """
+
+    def __init__(self, names: set[str], folder: str) -> None:
+        self.names, self.folder = names, folder
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return where a module is, and record its name unless the standard library has it."""
+        importer, source_file = sys._getframe(1), "<frozen importlib"
+        while importer.f_back and (source_file.startswith("<frozen importlib") or source_file.endswith(_IMPORTLIB)):
+            importer = importer.f_back
+            source_file = importer.f_code.co_filename
+        found_spec = PathFinder.find_spec(name, path, target)
+        is_standard = name.partition(".")[0] in sys.stdlib_module_names
+        is_own = found_spec is None or (found_spec.origin or "").startswith(self.folder)
+        if not (is_standard or is_own) and source_file.startswith((self.folder, "<string")):
+            self.names.add(name)
+        return found_spec
+
+
+class Recorder:
+    """What the kernel has used since the start. `used` has names of modules and of functions."""
+
+    def __init__(self, arrays: str) -> None:
+        self.used: set[str] = set()
+        self._mode: Any = None
+        self._torch = ""  # the folder of torch
+        if arrays == "torch":
+            import torch
+            from torch.overrides import TorchFunctionMode
+
+            recorder = self
+
+            class Calls(TorchFunctionMode):
+                def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                    if (called_name := recorder._name_of(function)) != "torch.Tensor.__get__":  # of a property
+                        recorder.used.add(called_name)
+                    return function(*args, **(kwargs or {}))
+
+            self._mode, self._torch = Calls, os.path.dirname(torch.__file__)
+        self._owners = {name: owner for name in _OWNERS if (owner := _found(name)) is not None}
+        self._functions = dict(self._functions_now())
+        self._names = {id(function): name for name, function in reversed(self._functions.items())}
+        sys.meta_path.insert(0, _Imports(self.used, os.getcwd()))
+
+    def replaced(self) -> list[str]:
+        """Return the names of the functions that are others now, or are missing. Functions that torch
+        itself has replaced, as it does when it loads its compiler, are not among them.
+        """
+        functions_now = dict(self._functions_now())
+        return [
+            function_name
+            for function_name, function in self._functions.items()
+            if functions_now.get(function_name) is not function
+            and not self._is_of_torch(functions_now.get(function_name))
+        ]
+
+    def watching(self) -> AbstractContextManager[Any]:
+        """Return a context in which calls of torch's functions are recorded."""
+        return nullcontext() if self._mode is None else self._mode()
+
+    def _functions_now(self) -> Iterator[tuple[str, Any]]:
+        for owner_name, owner in self._owners.items():
+            for namespace in reversed(owner.__mro__) if isinstance(owner, type) else [owner]:
+                for function_name, function in vars(namespace).items():
+                    if callable(function):
+                        yield f"{owner_name}.{function_name}", function
+
+    def _is_of_torch(self, function: Any) -> bool:
+        source_file = getattr(getattr(function, "__code__", None), "co_filename", "")
+        return bool(self._torch) and source_file.startswith(self._torch)
+
+    def _name_of(self, function: Any) -> str:
+        """Return the name by which programs call a function of torch."""
+        if id(function) in self._names:
+            return self._names[id(function)]
+        function_name = getattr(function, "__name__", type(function).__name__)
+        is_method, module_name = hasattr(function, "__objclass__"), str(getattr(function, "__module__", "torch"))
+        owner_name = "torch.Tensor" if is_method else module_name.replace("torch._ops", "torch.ops")
+        return f"{owner_name}.{function_name}"
+
+
+def _found(name: str) -> Any:
+    """Return a module or a class by its dotted name; None if it is not there."""
+    module_name, _, attributes = name.partition(".")
+    try:
+        return attrgetter(attributes)(sys.modules[module_name]) if attributes else sys.modules[module_name]
+    except (KeyError, AttributeError):
+        return None
