@@ -29,7 +29,7 @@ FAMILIES = {
         *("scaled_dot_product", "causal_attention", "grouped_query", "attention", "packed", "paged", "latent", "merge"),
     ),
     "multi-head attention": ("multi_head",),
-    "caches": ("decode",),
+    "caches": ("decode", "batched_decode"),
     "masks": ("causal_mask", "padding_mask", "combine_masks", *_OF_SEQUENCES, "hard_masked_softmax"),
     "rotary": ("rope", "rotary", "apply_rotary", "rotate_half", "inv_freq"),
     "positions and biases": ("sinusoidal", "add_positional", "learned", "table_lookup", "alibi"),
