@@ -117,11 +117,10 @@ def flash_attn_with_kvcache(
     """The output, and the log-sum-exp (batch, heads, n_q), of as many queries for each sequence."""
     batch, n_q = q.shape[:2]
     out, lse = flash_attn_varlen_func(
-        **{"q": q.flatten(0, 1), "k": k_cache, "v": v_cache, "seqused_k": cache_seqlens, "block_table": block_table},
-        cu_seqlens_q=n_q * torch.arange(batch + 1),
-        **{"max_seqlen_q": n_q, "max_seqlen_k": int(cache_seqlens.max()), **options},
-    )
-    return out.unflatten(0, (batch, n_q)), lse.unflatten(1, (batch, n_q)).transpose(0, 1)
+        q=q.flatten(0, 1), k=k_cache, v=v_cache, seqused_k=cache_seqlens, block_table=block_table,
+        cu_seqlens_q=n_q * torch.arange(batch + 1), max_seqlen_q=n_q, max_seqlen_k=int(cache_seqlens.max()), **options,
+    )  # fmt: skip
+    return out.reshape(batch, n_q, *out.shape[1:]), lse.reshape(-1, batch, n_q).transpose(0, 1)
 
 
 class BatchPrefillWithPagedKVCacheWrapper:

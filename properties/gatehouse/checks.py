@@ -127,7 +127,11 @@ def _in_threes(
         case = cases.draw(random.randint(1, _SEEDS))
         yield case
         yield another(operation, implementation, case)
-        arrays = [index for index, array in enumerate(case) if isinstance(array, np.ndarray) and array.size > 1]
+        arrays = [
+            index
+            for index, (name, array) in enumerate(operation.named(case).items())
+            if isinstance(array, np.ndarray) and array.size > 1 and not operation.is_length(name)
+        ]
         changed = [*case]
         if arrays:
             array = case[index := arrays[(first_array + position) % len(arrays)]].copy()

@@ -62,6 +62,33 @@ def entry(q, k, v):
 """
 
 
+_PAGED = """
+import torch
+from {module} import {function}
+
+
+def entry(q, k_pages, v_pages, block_table, lengths, *, cu_q=None):
+    size, queries = k_pages.shape[1], q[:, 0] if cu_q is None else q
+    counts = -(-lengths // size)
+    kv_indptr = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).int()
+    pages = [row[:count] for row, count in zip(block_table, counts.tolist())]
+    kv_indices = torch.cat([block_table.new_zeros(0), *pages])
+    last = [torch.where(counts == 0, 0, (lengths - 1) % size + 1).int()] if size > 1 else []
+    starts = [kv_indptr] if cu_q is None else [cu_q, kv_indptr]
+    given = [queries, k_pages, v_pages, *starts, kv_indices, *last, q.shape[-1] ** -0.5]
+    log_sums = queries.new_empty(queries.shape[:2], dtype=torch.float32)
+    outputs = [torch.empty_like(queries), log_sums] if {in_place} else []
+    returned = {function}(*given, *outputs)
+    out, lse = outputs or returned
+    return (out, lse) if cu_q is not None else (out[:, None], lse[..., None])
+"""
+
+_SIZES = r"h([1-9]\d*)_kv([1-9]\d*)_d([1-9]\d*)"
+_RAGGED_NAME = re.compile(rf"gqa_ragged_prefill_causal_{_SIZES}")
+_PAGED_NAME = re.compile(rf"gqa_paged_(decode|prefill_causal)_{_SIZES}_ps([1-9]\d*)")
+"""The names of the definitions whose solutions the gate judges. They state the sizes that are constant."""
+
+
 def kernelbench(problem: Path, solution: Path, libraries: tuple[str, ...] = ()) -> Submission:
     """Return the submission for a solution of a KernelBench problem.
 
@@ -102,13 +129,15 @@ def kernelbench(problem: Path, solution: Path, libraries: tuple[str, ...] = ()) 
 
 
 def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = (), workloads: Path | None = None) -> Submission:
-    """Return the submission for a flashinfer-bench solution of gqa_ragged_prefill_causal_h…_kv…_d…,
-    in Python.
+    """Return the submission for a flashinfer-bench solution of gqa_ragged_prefill_causal_h…_kv…_d…, or
+    of gqa_paged_decode_… or gqa_paged_prefill_causal_h…_kv…_d…_ps…, in Python.
 
-    The gate judges it as causal attention: all sequences have equal lengths, each call has one
-    query head of each group, and the output comes without its log-sum-exp. The sizes of the
-    `workloads` of the definition, a file of JSON lines, are judged first. Raises ValueError for
-    another definition or language, and for a file that does not hold a solution.
+    The gate judges ragged prefill as causal attention: all sequences have equal lengths, each call
+    has one query head of each group, and the output comes without its log-sum-exp. The sizes of the
+    `workloads` of the definition, a file of JSON lines, are judged first. It judges paged decoding
+    and paged prefill as paged attention, with the log-sum-exp in base 2; their workloads do not
+    state lengths, and are refused. Raises ValueError for another definition or language, and for a
+    file that does not hold a solution.
     """
     text = text_of(solution)
     try:
@@ -123,20 +152,27 @@ def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = (), workloads:
         raise ValueError(
             f"{solution} should be a solution of flashinfer-bench's: a JSON with definition, spec and sources."
         )
-    size_match = re.fullmatch(r"gqa_ragged_prefill_causal_h([1-9]\d*)_kv([1-9]\d*)_d([1-9]\d*)", definition)
+    size_match, paged_match = _RAGGED_NAME.fullmatch(definition), _PAGED_NAME.fullmatch(definition)
     module = file.removesuffix(".py").replace("/", ".")
     if (
-        size_match is None
+        (size_match or paged_match) is None
         or specification["language"] != "python"
         or not all(map(str.isidentifier, (*module.split("."), function)))
     ):
         raise ValueError(
             f"{solution} solves {definition} in {specification['language']}, "
-            "but should solve gqa_ragged_prefill_causal_h…_kv…_d… in python."
+            "but should solve gqa_ragged_prefill_causal_h…_kv…_d…, or gqa_paged_…_ps…, in python."
         )
+    in_place = bool(specification.get("destination_passing_style", True))
+    if paged_match is not None:
+        if workloads is not None:
+            raise ValueError(f"{workloads} has workloads of {definition}, which do not state lengths of sequences.")
+        entry_code = _PAGED.format(module=module, function=function, in_place=in_place)
+        sources = {**sources, f"{_ENTRY}.py": entry_code}
+        return _of_pages(solution.name, sources, libraries, paged_match.group(1), *map(int, paged_match.groups()[1:]))
+    assert size_match is not None
     heads, kv_heads, width = (int(n) for n in size_match.groups())
     shapes, untried = sizes_of_workloads(workloads, definition, kv_heads, width) if workloads else ([], {})
-    in_place = bool(specification.get("destination_passing_style", True))
     adapter_code = _RAGGED.format(module=module, function=function, heads=heads, kv_heads=kv_heads, in_place=in_place)
     return Submission(
         solution.name,
@@ -154,6 +190,28 @@ def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = (), workloads:
         },
         libraries,
         untried=untried,
+    )
+
+
+def _of_pages(name: str, sources: dict[str, str], libraries: tuple[str, ...], stage: str, *constant: int) -> Submission:
+    """Return the submission for a solution with keys in pages. `constant` are the numbers of heads and
+    of key heads, the width, and the page size.
+    """
+    heads, kv_heads, width, page_size = ([number] for number in constant)
+    sizes = {"num_heads": heads, "kv_heads": kv_heads, "head_dim": width, "value_dim": width, "page_size": page_size}
+    is_decode = stage == "decode"
+    return Submission(
+        name,
+        sources,
+        {"paged_attention": (_ENTRY, "entry")},
+        "torch",
+        {
+            "arithmetic": "bfloat16",
+            "conventions": Conventions(lse_base="2", packed_lse="rows_first"),
+            "features": () if is_decode else ("cu_q",),
+            "supports": [{**sizes, **({"n_q": [1]} if is_decode else {})}, *([] if is_decode else ["ragged queries"])],
+        },
+        libraries,
     )
 
 

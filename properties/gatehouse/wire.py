@@ -18,7 +18,10 @@ START = struct.Struct("<16sIQ")
 header and of the arrays.
 """
 
-_DTYPES = {"bool": "?", "int64": "<i8", "float16": "<f2", "bfloat16": "<u2", "float32": "<f4", "float64": "<f8"}
+_DTYPES = {
+    **{"bool": "?", "int32": "<i4", "int64": "<i8"},
+    **{"float16": "<f2", "bfloat16": "<u2", "float32": "<f4", "float64": "<f8"},
+}
 _MOST = 2**16, 2**28  # the largest numbers of bytes of a header and of arrays
 _AXES = 16
 

@@ -27,9 +27,7 @@ _LENGTHS = (
     ((1, 5), (0, 1), (1, 2), (1, 3)),
     ((2, 20), (2, 9)),
 )
-"""The numbers of queries and of keys of sequences that are measured after those of the call, the last
-ones only without options.
-"""
+"""The numbers of queries and of keys of sequences that are measured after those of the call."""
 
 _MOST_KEYS = 40  # of the call, in all key heads
 _MOST_SENTENCES = 3
@@ -108,7 +106,7 @@ def _shapes(probe: Probe, shape: Shape) -> Iterator[tuple[Sequence[tuple[int, in
     remaining = {
         option: value for option, value in shape.arguments.items() if option not in PACKED and option[:3] != "cu_"
     }
-    for lengths in _LENGTHS[:-1] if remaining else _LENGTHS:
+    for lengths in _LENGTHS:
         boundaries = np.concatenate([[(0, 0)], np.cumsum(lengths, 0)]).astype(np.int32).T
         options = dict(zip(("cu_q", "cu_k"), boundaries, strict=True))
         total = dict(zip(packing.AXES.values(), boundaries[:, -1].tolist(), strict=True))

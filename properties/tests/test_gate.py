@@ -584,6 +584,89 @@ def test_a_solution_of_flashinfer_bench_s_is_put_to_the_gate(folder, source, in_
     assert command("solution.json") == (not accepted)
 
 
+PAGED = """
+import math
+import torch
+
+def run(q, k_cache, v_cache, kv_indptr, kv_indices, kv_last_page_len, sm_scale, output=None, lse=None):
+    out = torch.zeros_like(q) if output is None else output.zero_()
+    lse = q.new_empty(q.shape[:2], dtype=torch.float32) if lse is None else lse
+    lse.fill_(-math.inf)
+    for b, (start, end) in enumerate(zip(kv_indptr.tolist(), kv_indptr.tolist()[1:])):
+        if start == end:
+            continue
+        length = (end - start - 1) * k_cache.shape[1] + int(kv_last_page_len[b])
+        own = kv_indices[start:end].long()
+        k, v = (x[own].flatten(0, 1)[:length].float().repeat_interleave(2, 1) for x in (k_cache, v_cache))
+        scores = torch.einsum("hd,khd->hk", q[b].float(), k) * sm_scale
+        lse[b] = torch.logsumexp(scores, -1) / math.log(2)
+        out[b] = torch.einsum("hk,khd->hd", torch.softmax(scores, -1), v).to(q.dtype)
+    return out, lse
+"""
+
+
+PAGED_PREFILL = """
+import math
+import torch
+
+def run(q, k_cache, v_cache, qo_indptr, kv_indptr, kv_indices, kv_last_page_len, sm_scale):
+    out, lse = torch.zeros_like(q), q.new_full(q.shape[:2], -math.inf, dtype=torch.float32)
+    for b, (start, end) in enumerate(zip(kv_indptr.tolist(), kv_indptr.tolist()[1:])):
+        first, last = qo_indptr.tolist()[b:b + 2]
+        if start == end or first == last:
+            continue
+        length = (end - start - 1) * k_cache.shape[1] + int(kv_last_page_len[b])
+        own = kv_indices[start:end].long()
+        k, v = (x[own].flatten(0, 1)[:length].float().repeat_interleave(2, 1) for x in (k_cache, v_cache))
+        scores = torch.einsum("qhd,khd->qhk", q[first:last].float(), k) * sm_scale
+        visible = torch.ones(last - first, length, dtype=torch.bool).tril(length - (last - first))
+        alive = visible.any(-1)[:, None]
+        scores = scores.masked_fill(~visible[:, None] & alive[..., None], -math.inf)
+        lse[first:last] = torch.where(alive, torch.logsumexp(scores, -1) / math.log(2), -math.inf)
+        weights = torch.where(alive[..., None], torch.softmax(scores, -1), 0.0)
+        out[first:last] = torch.einsum("qhk,khd->qhd", weights, v).to(q.dtype)
+    return out, lse
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("source", "accepted"),
+    [(PAGED_PREFILL, True), (PAGED_PREFILL.replace("tril(length - (last - first))", "tril()"), False)],
+)
+def test_a_solution_of_paged_prefill_is_put_to_the_gate(folder, source, accepted):
+    text = solution(source, "gqa_paged_prefill_causal_h4_kv2_d16_ps4", destination_passing_style=False)
+    (folder / "solution.json").write_text(text)
+    assert command("solution.json") == (not accepted)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("source", "in_place", "accepted"),
+    [
+        (PAGED, True, True),
+        (PAGED, False, True),
+        (PAGED.replace("+ int(kv_last_page_len[b])", "+ k_cache.shape[1]"), True, False),
+        (PAGED.replace("/ math.log(2)", ""), True, False),
+    ],
+)
+def test_a_solution_with_keys_in_pages_is_put_to_the_gate(folder, source, in_place, accepted):
+    text = solution(source, "gqa_paged_decode_h4_kv2_d16_ps4", destination_passing_style=in_place)
+    (folder / "solution.json").write_text(text)
+    assert command("solution.json") == (not accepted)
+
+
+def test_a_solution_with_keys_in_pages_promises_the_sizes_of_its_definition(folder):
+    (folder / "solution.json").write_text(solution(PAGED, "gqa_paged_prefill_causal_h4_kv2_d16_ps4"))
+    found = flashinfer_bench(folder / "solution.json")
+    assert [*found.entry] == ["paged_attention"]
+    assert found.promises["features"] == ("cu_q",)
+    sizes = {"num_heads": [4], "kv_heads": [2], "head_dim": [16], "value_dim": [16], "page_size": [4]}
+    assert found.promises["supports"] == [sizes, "ragged queries"]
+    with pytest.raises(ValueError, match="which do not state lengths of sequences"):
+        flashinfer_bench(folder / "solution.json", workloads=folder / "workloads.jsonl")
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
