@@ -113,7 +113,7 @@ def _find_first(trials: Trials) -> None:
 
 
 def _first_calls(trials: Trials) -> Iterator[tuple[Trial, Form]]:
-    """Yield the calls of which one may work: sizes, places of axes, libraries, and ways of passing
+    """Yield calls that may work: each has a size, a place of axes, a library, and a way of passing
     arguments.
     """
 

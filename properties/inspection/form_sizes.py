@@ -88,7 +88,7 @@ def _mixed(trials: Trials, ranks: Sequence[int]) -> list[Trial]:
 
 
 def _working(trials: Trials, groups: Mapping[tuple[str, ...], Sequence[int]]) -> dict[tuple[str, ...], dict[int, bool]]:
-    """The sizes of each group, all of which work."""
+    """The sizes of each group. All of them work."""
     usual = (trials.first, trials.trial)
     return {
         names: dict.fromkeys((*(trial.size(names[0]) for trial in usual), *sizes), True)
@@ -115,7 +115,7 @@ def _tried_together(
 
 
 def _other_ranks(trials: Trials) -> list[int]:
-    """The numbers of axes that are not those of the usual call; none for an operation without a batch."""
+    """The numbers of axes other than that of the usual call; [] for an operation without a batch."""
     operation = trials.operation
     if not _has_batch(operation):
         return []

@@ -115,7 +115,7 @@ class Form:
     refusals      what failed, and why
     assumed       sentences on what is declared beyond what was tried
     calls         the number of calls that were made
-    made          those of these calls that worked with small arrays, and are calls of this form
+    made          the calls of this form that worked and returned small arrays
     """
 
     operation: str

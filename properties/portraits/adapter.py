@@ -105,7 +105,7 @@ def _collection(opening: str, rows: Sequence[str], closing: str) -> list[str]:
 
 
 def _refuses(implementation: Implementation) -> dict[str, str]:
-    """The exceptions that the kernel raises besides the usual ones. An exception of a library is
+    """The exceptions that the kernel raises in addition to the usual ones. An exception of a library is
     declared as `RuntimeError` or `Exception`, which need no import.
     """
     others = [kind for kind in implementation.refusals if kind not in USUAL_REFUSALS]

@@ -65,7 +65,7 @@ def is_always_causal(form: Form, function: Callable[..., Any], presets: Iterable
 
 
 def _with_masks(operation: Operation, arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """Yield a call as it is, and with the causal mask from the top left and from the bottom right."""
+    """Yield a call without a mask, with the causal mask from the top left, and from the bottom right."""
     named = operation.named(arguments)
     n_q, n_k = (named[name].shape[-2] for name in "qk")
     yield arguments

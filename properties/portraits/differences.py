@@ -159,7 +159,7 @@ def _differing(
     operation: Operation, call: str, first: Mapping[str, Any], second: Mapping[str, Any]
 ) -> Iterator[Difference]:
     """The results of a call that differ, each with the entry that differs most. A call that both
-    kernels refuse is no difference.
+    kernels refuse does not count.
     """
     if ("the call" in first) != ("the call" in second):
         yield Difference(operation.name, call, *(each.get("the call", "returns results") for each in (first, second)))

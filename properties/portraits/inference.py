@@ -195,8 +195,8 @@ class _Trial:
     def expected(self, candidate: _Candidate) -> Sequence[Any] | None:
         """What the results should be under the values of a candidate; None if it refuses the call.
 
-        A call that was made before passed its masks as they are. A kernel of the other polarity
-        then sees the keys that they hide.
+        A trial call passes its masks unchanged. A kernel of the other polarity then sees the keys
+        that they hide.
         """
         implementation, arguments = following(self.implementation, candidate), self.arguments
         conventions: Conventions = implementation.resolved_conventions
