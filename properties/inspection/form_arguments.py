@@ -19,7 +19,7 @@ EVERYDAY = {
     **dict.fromkeys(("n_q", "n_k", "seq_len", "max_len", "total_q", "total_k"), 128),
     **dict.fromkeys(("head_dim", "value_dim", "embed_dim", "model_dim", "heads_width"), 64),
     **{"num_heads": 4, "kv_heads": 4, "rows": 512, "batch": 2, "start_pos": 3},
-    **{"sequences": 2, "num_pages": 16, "page_size": 16, "max_pages": 8},
+    **{"num_pages": 16, "page_size": 16, "max_pages": 8},
 }
 """The sizes of the first call. Most kernels take them: multiples of 64, and the number of heads
 differs from the number of rows.
@@ -94,9 +94,10 @@ def _lengths(trial: Trial, operation: Operation, name: str) -> Any:
     how many rows they use. Of keys in pages return a table in falling order, or lengths: one row is full.
     """
     if operation.is_paged:
-        table = np.arange(trial.size("num_pages"), dtype=np.int32)[::-1].reshape(trial.size("sequences"), -1)
-        lengths = table.shape[1] * trial.size("page_size") - 3 * np.arange(len(table), dtype=np.int32)
-        return table.copy() if name == "block_table" else lengths
+        pages = trial.size("max_pages")
+        table = np.arange(trial.batch * pages, dtype=np.int32)[::-1] % trial.size("num_pages")
+        lengths = pages * trial.size("page_size") - 3 * np.arange(trial.batch, dtype=np.int32)
+        return table.reshape(trial.batch, pages) if name == "block_table" else np.maximum(lengths, 0)
     total = trial.size(f"total_{name[-1]}")
     boundaries = np.array([0, total // 3, total], np.int32)
     return (np.diff(boundaries) + 1) // 2 if name.startswith("seqused") else boundaries
