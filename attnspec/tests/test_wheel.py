@@ -37,21 +37,19 @@ def test_the_wheel_holds_four_packages_without_tests_and_without_tools_of_mainta
 
 
 def test_the_wheel_is_light(wheel):
-    """The wheel has at most 455,000 tokens of Python: shorter lines and longer names make it no heavier.
+    """The wheel has at most 515,000 tokens of Python: shorter lines and longer names make it no heavier.
 
-    The limit was 430,000. Of the newest 34,000 tokens, 5,000 are for the sets of results that a
-    correct kernel may store, and for the probes that use them; 5,000 for operating points of models
-    and special values; 3,000 for what a kernel does not take without a declaration; 3,000 for the
-    command's lines about progress, coverage and changed files; 2,500 for the laws of memory, merging
-    and exact results; 2,000 for sizes that users and problems name; 2,000 for the error analysis of
-    more arithmetics; 1,500 for the gate's clock, processes and watch; and 10,000 for small changes in
-    many modules.
+    The limit was 455,000. Of the newest 58,000 tokens, 12,000 are for packed attention and its VJP,
+    12,000 for attention over pages, 11,000 for caches with a batch, 5,000 for exact probes of more
+    operations, 3,000 for masks of sequences, 3,000 for what the gate forbids and records, 3,000 for
+    portraits, 1,000 for latent attention, 1,000 for contracts in bits, and 8,000 for rows of these in
+    tables that all operations share.
     """
     with zipfile.ZipFile(wheel) as file:
         texts = [file.read(name).decode() for name in file.namelist() if name.endswith(".py")]
     layout = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT}
     lines = [io.StringIO(text).readline for text in texts]
-    assert sum(token.type not in layout for line in lines for token in tokenize.generate_tokens(line)) <= 455_000
+    assert sum(token.type not in layout for line in lines for token in tokenize.generate_tokens(line)) <= 515_000
 
 
 def test_the_wheel_alone_gives_a_verdict(installed, tmp_path):
