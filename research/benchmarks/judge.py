@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import oracles
 from oracles import Enclosure
-from research.benchmarks.exact import attention, derivatives, packed, parts, rotary
+from research.benchmarks.exact import attention, derivatives, packed, paged, parts, rotary
 from spec import ARB, errata, tensor
 from spec import attention as literal
 from spec import positional_encoding as positional
@@ -376,6 +376,7 @@ _OPERATIONS: dict[str, Callable[..., Balls | tuple[Balls, ...]]] = {
     "attention_jvp by series": derivatives.jvp_by_series,
     "packed_attention": packed.packed_attention,
     "packed_attention_vjp": packed.packed_attention_vjp,
+    "paged_attention": paged.paged_attention,
     "merge_attention": parts.merge_attention,
     "alibi_slopes": parts.alibi_slopes,
     "alibi_bias": parts.alibi_bias,
