@@ -266,7 +266,7 @@ OPERATIONS: dict[str, Target] = {
     **{o: _featured(o) for o in ("attention", "attention_vjp", "attention_jvp")},
     **{
         o: _named(packed.PACKED, partial(packed.packed, o), packed.changed)
-        for o in ("packed_attention", "packed_attention_vjp")
+        for o in ("packed_attention", "packed_attention_vjp", "paged_attention")
     },
     "merge_attention": _named(tuple(parts.MERGED), parts.merged, changed),
     "alibi_slopes": _of_numbers(parts.alibi_slopes),
