@@ -41,6 +41,11 @@ _OF_PACKED = {
 """The steps of attention whose bugs packed sequences and keys in pages have too. Bugs of other steps need
 options that these do not take.
 """
+LATENT = "latent_attention"
+_OF_LATENT = {"in_window", "not_after", "softcapped", "sinks_of", "largest_logit"}
+"""The steps of attention whose bugs latent attention has too: its scale is given, it has one key head and
+no bias.
+"""
 _TILE_SIZES = (8, 16, 32, 64, 128)  # the sizes that kernels use
 Requirement = Literal[
     "strided views", "two calls in a row", "tables that are not rotations", "long positions", "large sizes"
@@ -185,7 +190,9 @@ class Register:
         names operations that stay correct with the bug, or in which the same change is another bug.
         """
         first = seen or steps[0]
-        left_out = (first, *without, *(() if first in PACKED or _OF_PACKED.issuperset(steps) else PACKED))
+        packed = () if first in PACKED or _OF_PACKED.issuperset(steps) else PACKED
+        latent = () if first == LATENT or _OF_LATENT.issuperset(steps) else (LATENT,)
+        left_out = (first, *without, *packed, *latent)
         names = [first, *(name for name in users_of(*steps) if name not in left_out)]
         return self._decorator(
             lambda make: {name: partial(_mutant_steps, steps, name, make) for name in names}, **entry

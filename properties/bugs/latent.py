@@ -6,10 +6,10 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.bugs import reference_latent as right
-from properties.bugs.bug import Register
+from properties.bugs.bug import LATENT, Register
 
 bug = Register()
-LATENT, _LAW = "latent_attention", "latent attention is within its error limit"
+_LAW = "latent attention is within its error limit"
 
 
 @bug.in_step(

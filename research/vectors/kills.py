@@ -42,6 +42,7 @@ _UNCERTIFIED = {
         "Scores as low as that may each be off by more than exp can tell, so that no "
         "budget bounds the result: its law compares with scores of 0."
     ),
+    "declared contracts in bits are kept": "It compares the bits of two calls, and a test has one.",
     "row numbers beyond 16 bits are right": "It takes more than 65536 rows, and files of tests are small.",
     "numbers of pages beyond 8 and 16 bits are right": "It takes many pages, and files of tests are small.",
 }
