@@ -230,9 +230,11 @@ def _problems(a: Arithmetic, trial: FeaturedTrial, reading: Reading) -> list[_Ro
     n_heads, n_q, n_k = reading.visible.shape
     kv_heads = trial.arrays["k"].shape[-3]
     group, conventions = n_heads // kv_heads, reading.conventions
+    is_alone = trial.options.get("causal") and conventions.causal_with_mask == "causal_alone"
+    ignored = ("bias", "dbias") if is_alone else ()
 
     def spread(name: str, axes: Any, columns: int) -> Array | None:
-        if name not in trial.arrays:
+        if name not in trial.arrays or name in ignored:
             return None
         x = reading.meant(trial.arrays[name][axes])
         if name == "bias":
@@ -330,7 +332,7 @@ def gradients(a: Arithmetic, trial: FeaturedTrial) -> dict[str, float]:
     excess = {"dq": _excess(budgets[0], of_rows(0))}
     excess |= {name: _excess(budgets[i], np.stack(parts(i))) for i, name in ((1, "dk"), (2, "dv"))}
     shared = problems[0].kernel.shared
-    if "bias" in trial.arrays:
+    if problems[0].kernel.of.bias is not None:
         excess["dbias"] = _excess(budgets[3], shared(of_rows(3), trial.arrays["bias"].shape))
     if "sink" in trial.arrays:
         excess["dsink"] = _excess(budgets[4], shared(of_rows(4), (len(trial.arrays["sink"]), 1, 1)))
