@@ -34,19 +34,29 @@ MANY_ROWS = (_point("65606 rows", _LENGTHS, {"num_heads": 1, "kv_heads": 1, "hea
 _FEW: Sizes = {"n_q": 5, "n_k": 9, "num_heads": 4, "kv_heads": 2}
 
 
-def _ends(*ends: int) -> Any:
-    return np.array(ends, np.int32)
+def _ends(most: int, *ends: int) -> Any:
+    """Boundaries that end at the last row, or before it."""
+    return np.minimum(ends, most).astype(np.int32)
 
 
-_USED = {"cu_q": _ends(0, 2, 5), "cu_k": _ends(0, 5, 9), "seqused_k": _ends(3, 4)}
+def _behind(sizes: Sizes) -> Mapping[str, Any]:
+    return {"cu_q": _ends(sizes["n_q"], 0, 1, 4), "cu_k": _ends(sizes["n_k"], 0, 3, 7)}
+
+
+def _used(sizes: Sizes) -> Mapping[str, Any]:
+    cu_k = _ends(sizes["n_k"], 0, 5, 9)
+    used = np.minimum((3, 4), np.diff(cu_k)).astype(np.int32)
+    return {"cu_q": _ends(sizes["n_q"], 0, 2, 5), "cu_k": cu_k, "seqused_k": used}
+
+
 READS = (
     Point("two sequences", _FEW),
     Point("causal", _FEW, lambda sizes: {"causal": True}),
     Point("a window", _FEW, lambda sizes: {"window": (1, 1)}),
     Point("sinks", _FEW, lambda sizes: {"sink": np.zeros(sizes["num_heads"])}),
-    Point("rows behind", _FEW, lambda sizes: {"cu_q": _ends(0, 1, 4), "cu_k": _ends(0, 3, 7)}),
-    Point("used keys", _FEW, lambda sizes: _USED),
-    Point("causal, used keys", _FEW, lambda sizes: {**_USED, "causal": True}),
+    Point("rows behind", _FEW, _behind),
+    Point("used keys", _FEW, _used),
+    Point("causal, used keys", _FEW, lambda sizes: {**_used(sizes), "causal": True}),
 )  # fmt: skip
 """Where laws ask what packed sequences read. The instrument has its own lengths besides."""
 
