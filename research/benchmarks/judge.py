@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import oracles
 from oracles import Enclosure
-from research.benchmarks.exact import attention, derivatives, packed, paged, parts, rotary
+from research.benchmarks.exact import attention, derivatives, latent, packed, paged, parts, rotary
 from spec import ARB, errata, tensor
 from spec import attention as literal
 from spec import positional_encoding as positional
@@ -374,6 +374,7 @@ _OPERATIONS: dict[str, Callable[..., Balls | tuple[Balls, ...]]] = {
     "attention_vjp by series": derivatives.vjp_by_series,
     "attention_jvp": derivatives.attention_jvp,
     "attention_jvp by series": derivatives.jvp_by_series,
+    "latent_attention": latent.latent_attention,
     "packed_attention": packed.packed_attention,
     "packed_attention_vjp": packed.packed_attention_vjp,
     "paged_attention": paged.paged_attention,

@@ -231,6 +231,11 @@ def _named(names: tuple[str, ...], draw: Callable[..., Call], change: Callable[[
     return Target({name: partial(draw, name) for name in names}, change, _by_keyword)
 
 
+def _drawn(operation: str, rng: Generator) -> Call:
+    """A call of the everyday family under any conventions of the operation."""
+    return drawn(operation, rng, meant=conventions(operation, rng))
+
+
 def _of_numbers(draw: Draw) -> Target:
     """An operation that takes no arrays."""
     return Target(
@@ -268,6 +273,7 @@ OPERATIONS: dict[str, Target] = {
         o: _named(packed.PACKED, partial(packed.packed, o), packed.changed)
         for o in ("packed_attention", "packed_attention_vjp", "paged_attention")
     },
+    "latent_attention": _named(("drawn",), lambda _, rng: _drawn("latent_attention", rng), changed),
     "merge_attention": _named(tuple(parts.MERGED), parts.merged, changed),
     "alibi_slopes": _of_numbers(parts.alibi_slopes),
     "alibi_bias": _of_numbers(parts.alibi_bias),

@@ -3,10 +3,11 @@ sequence is attention, whose families are attacked by themselves.
 """
 
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 from numpy.random import Generator
 
-from oracles import Conventions
 from research.benchmarks.attack.calls import Call, changed_array, conventions, drawn, everyday, fitting, mixed
 from research.benchmarks.attack.inputs import plain
 
@@ -19,26 +20,36 @@ _SETTINGS = ("scale", "causal", "window", "softcap", "conventions")
 
 def packed(operation: str, family: str, rng: Generator) -> Call:
     """A call of a family."""
-    meaning = _meaning(operation, rng)
-    call = everyday(operation, rng, meant=meaning) if family == "everyday" else drawn(operation, rng, meant=meaning)
+    meaning = conventions(operation, rng)
+    drawn_as = replace(meaning, page_layout="slots_first")
+    call = everyday(operation, rng, meant=drawn_as) if family == "everyday" else drawn(operation, rng, meant=drawn_as)
     if family == "plain":
         call = replace(call, arrays={name: plain(rng, x.shape) for name, x in call.arrays.items()})
-    return _laid_out(call)
+    return _laid_out(_with_layout(call, meaning.page_layout))
 
 
 def changed(call: Call, rng: Generator) -> Call:
     """The call with something of an array changed, or a setting as in another call."""
     if rng.random() < 0.75 and any(x.size for x in call.arrays.values()):
         return changed_array(call, rng)
-    fresh = drawn(call.operation, rng, meant=_meaning(call.operation, rng)).options
+    layout = call.options["conventions"].page_layout
+    meaning = replace(conventions(call.operation, rng), page_layout="slots_first")
+    fresh = drawn(call.operation, rng, meant=meaning).options
     settings = {name: x for name, x in mixed(call.options, fresh, rng).items() if name in _SETTINGS}
     lengths = {name: x for name, x in call.options.items() if name not in _SETTINGS}
+    settings["conventions"] = replace(settings["conventions"], page_layout=layout)
     return _laid_out(replace(call, options=fitting(lengths | settings)))
 
 
-def _meaning(operation: str, rng: Generator) -> Conventions:
-    """Conventions under which drawn pages have their layout."""
-    return replace(conventions(operation, rng), page_layout="slots_first")
+def _with_layout(call: Call, page_layout: Any) -> Call:
+    """The call with its pages, whose slots come first, in a layout."""
+    options = call.options | {"conventions": replace(call.options["conventions"], page_layout=page_layout)}
+    is_swapped = page_layout == "heads_first"
+    arrays = {
+        name: np.ascontiguousarray(x.swapaxes(1, 2)) if is_swapped and name.endswith("_pages") else x
+        for name, x in call.arrays.items()
+    }
+    return replace(call, arrays=arrays, options=options)
 
 
 def _laid_out(call: Call) -> Call:
