@@ -162,7 +162,7 @@ def test_the_reference_is_called_directly(operation):
     assert form.calls <= 40
     assert not any("search ended" in sentence for sentence in form.assumed)
     assert form.layouts is None
-    assert form.words == (("positive sizes",) if operation == "paged_attention" else ())  # it needs one sequence
+    assert form.words == ()
     assert form.sizes == _RESTRICTED.get(operation, {})
 
 

@@ -14,7 +14,7 @@ from properties.verifier.verify import verify
 
 NAMED = {field.name: values for field in fields(Conventions) if (values := get_args(field.type))}
 NUMBERS = {"rope_base": (10000.0, 100.0, 1.0, 500_000.0), "rope_scale": (1.0, 0.25, 2.0)}
-LATER = (5, 7, 10)
+LATER = (1, 2, 3, 4)
 """Readings, each of the values so many places behind the default: with these every value occurs."""
 
 

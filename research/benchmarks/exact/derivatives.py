@@ -145,7 +145,7 @@ def attention_vjp(given: Given) -> tuple[Balls, ...]:
         results = [a if b is None else a + b for a, b in zip(first, second, strict=True)]
     else:
         results = list(derivatives.attention_vjp(**x, grad_out=g, grad_lse=of_lse, **keywords, scalar=ARB))
-    return _gradients(reading, g, of_lse, results)
+    return _with_ignored_bias(given, reading, _gradients(reading, g, of_lse, results))
 
 
 def vjp_by_series(given: Given) -> tuple[Balls, ...]:
@@ -169,7 +169,7 @@ def vjp_by_series(given: Given) -> tuple[Balls, ...]:
             if of_lse is not None:
                 gradient[index] += sum((of_lse * _natural(reading, dlse)).flat, flint.arb(0))
         results.append(gradient)
-    return _gradients(reading, g, of_lse, results)
+    return _with_ignored_bias(given, reading, _gradients(reading, g, of_lse, results))
 
 
 def _natural(reading: Reading, dlse: Balls) -> Balls:
@@ -185,6 +185,13 @@ def _cotangents(reading: Reading, given: Given) -> tuple[Balls, Balls | None]:
     return tensor(reading.meant(g), ARB), None if of_lse is None else per_unit(
         reading, tensor(reading.meant(of_lse[..., None])[..., 0], ARB)
     )
+
+
+def _with_ignored_bias(given: Given, reading: Reading, gradients: tuple[Balls, ...]) -> tuple[Balls, ...]:
+    """The gradients, with 0 for a bias that the call has and the convention ignores."""
+    if given.get("bias") is None or "bias" in reading.x:
+        return gradients
+    return (*gradients[:3], tensor(np.zeros(given["bias"].shape), ARB), *gradients[3:])
 
 
 def _gradients(reading: Reading, g: Balls, of_lse: Balls | None, results: list[Balls | None]) -> tuple[Balls, ...]:
