@@ -199,7 +199,8 @@ def decoding_a_query_alone_gives_the_same_as_in_a_chunk(
         0, max([*query_counts, 1]) - 1, len(query_counts) if case["cu_q"] is not None else ()
     )
     kept_places = [int(place) for place in np.minimum(first_places, np.maximum(np.array(query_counts, int) - 1, 0))]
-    if case["causal"] is False or max(query_counts, default=0) < 2:
+    reads_masked_keys = case["softcap"] is not None and subject.conventions.softcap_order == "after_mask"
+    if case["causal"] is False or reads_masked_keys or max(query_counts, default=0) < 2:
         return False
     queries = [slice(place, place + 1) for place in kept_places]
     query_rows = [queries_of(case, b)[each] for b, each in enumerate(queries)]
