@@ -35,7 +35,7 @@ QUIRKS = (
     *("dead rows", "odd widths", "no rows", "no columns", "width zero"),
     *("no queries", "without keys", "more queries than keys", "below finite fills"),
     *("operating points", "operating widths", "operating options", "operating terms", "operating heads"),
-    *("special masks", "shared memory", "many rows", "exact probes", "many pages"),
+    *("special masks", "shared memory", "many rows", "many pages"),
 )
 """The domains (input families) in which a convention decides the result, in which budgets (error
 limits) accept any value, or whose arrays are zeros. Separate laws test them. The law of agreement
