@@ -14,12 +14,14 @@ import pytest
 import properties
 from properties.bugs.reference import REFERENCE
 from properties.command.cli import main
+from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
 from properties.verifier import case_drawing, examination, shrinking
 from properties.verifier.case_drawing import TimeLimit
 from properties.verifier.examination import Supervision
+from properties.verifier.plan import CALLS
 from properties.verifier.verify import examine, verify
 
 ROPE = [law for law in LAWS if law.operation == "rope"]
@@ -173,3 +175,7 @@ def test_what_is_no_time_is_refused(text, capsys):
         main(["verify", "m:a", "--time-limit", text])
     assert exit.value.code == 2
     assert f"argument --time-limit: {text!r}, but should be a time, as 60s, 5m or 1h." in capsys.readouterr().err
+
+
+def test_the_usual_number_of_calls_is_known_for_each_operation():
+    assert CALLS.keys() == OPERATIONS.keys()
