@@ -6,8 +6,7 @@ the first channels of these rows.
 Shapes: q (…, H, n_q, c + r), latent (…, n_k, c + r) with c compressed and r rotated channels; out (…,
 H, n_q, c), lse (…, H, n_q). `oracles.options` explains the options.
 
-Each result is a result of `oracles.attention`, so its radius and its budget are those of attention
-with one key head.
+`oracles.attention` computes each result, with one key head, and gives its radius and its budget.
 
 Raises ValueError or TypeError for shapes, types and values that do not fit.
 Source: DeepSeek-AI, DeepSeek-V2, 2024, section 2.1; FlashMLA.
@@ -31,7 +30,7 @@ def latent_attention(
     `value_dim` is c, and the scale has no default: it is 1/√(d_nope + r) of the model, where d_nope is
     the width of a head before it is absorbed.
 
-    Edge cases: those of `oracles.attention`. value_dim may be 0, or the whole width.
+    Edge cases: value_dim may be 0, or the whole width. `oracles.attention` states the others.
     Raises ValueError for a value_dim larger than the width of latent, and for scale=None.
     """
     model, _, _ = answer(options)

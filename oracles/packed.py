@@ -155,7 +155,7 @@ class _Results(NamedTuple):
             self.judged.append(part.judged)
 
     def enclosure(self) -> Enclosure:
-        """Return the result. Its budget is vacuous (too wide to show a mistake) if that of each part is."""
+        """Return the result. Its budget is vacuous (too wide to show a mistake) if each part has such a budget."""
         vacuous = bool(self.vacuous) and all(self.vacuous)
         return Enclosure(self.mid, self.rad, format=self.formats[0], vacuous=vacuous, judged=all(self.judged))
 

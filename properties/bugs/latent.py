@@ -1,4 +1,4 @@
-"""Known bugs of latent attention: what is a key, what is a value, the scale, and heads as rows."""
+"""Known bugs of latent attention: wrong keys, wrong values, and a wrong scale."""
 
 from typing import Any
 

@@ -130,7 +130,19 @@ def test_a_declared_contract_is_checked_and_others_are_not(declared, fails):
     if fails:
         said = str(verdict)
         assert "in a batch of 4" in said
-        assert "The adapter declares bits='batch size'." in said
+        assert "The adapter declares bits='batch size, padding'." in said
+
+
+def test_no_contract_is_kept_if_equal_calls_differ():
+    calls = []
+
+    def alternates(q, k, v, mask=None):
+        calls.append(q)
+        return by_rows(q, k, v, mask, width=1 + len(calls) % 2)
+
+    verdict = verify(of(SDPA, alternates, bits=["batch size"]), laws=["declared contracts in bits are kept"])
+    assert not verdict.ok
+    assert "in an equal call" in str(verdict)
 
 
 def test_an_unknown_contract_is_refused_with_those_that_there_are():
