@@ -11,7 +11,7 @@ error outside [0, 1), for a negative or infinite absolute error, and for a count
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from math import isfinite
+from math import frexp, isfinite
 from numbers import Integral, Real
 from typing import Any
 
@@ -71,6 +71,11 @@ class Format:
                 f"Format has smallest_subnormal={self.smallest_subnormal}, smallest_normal={self.smallest_normal} and "
                 f"largest={self.largest}, but these should be positive and in ascending order."
             )
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether its numbers are multiples of powers of two."""
+        return frexp(self.smallest_subnormal)[0] == 0.5
 
     @property
     def lowest(self) -> float:
@@ -256,12 +261,13 @@ class Arithmetic:
     @property
     def operands(self) -> Format:
         """The format whose numbers queries, keys and values can all hold: the coarsest of theirs."""
-        return max((x or self.inputs for x in (self.queries, self.keys, self.values)), key=lambda x: x.unit_roundoff)
+        formats = (grid or self.inputs for grid in (self.queries, self.keys, self.values))
+        return max(formats, key=lambda each: (each.unit_roundoff, each.smallest_subnormal))
 
     @property
     def is_quantised(self) -> bool:
         """Whether queries, keys or values are on a grid."""
-        return self.operands is not self.inputs
+        return any((self.queries, self.keys, self.values))
 
     def __hash__(self) -> int:
         """Return the hash of the name. Equal arithmetics have equal names, and hashing all fields

@@ -30,7 +30,7 @@ constant, so f(x + y) ≥ f(x) + f(y).
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import frexp, inf, log
+from math import inf, log
 from operator import add
 from typing import Any
 
@@ -193,8 +193,7 @@ def _stored_weights(at: Computation) -> float:
     powers of two.
     """
     stored = at.a.weights
-    is_scaled = stored is not None and frexp(stored.smallest_subnormal)[0] != 0.5
-    return roundoff(stored) + (gamma(4, at.u) if is_scaled else 0.0)
+    return roundoff(stored) + (0.0 if stored is None or stored.is_binary else gamma(4, at.u))
 
 
 def _score_roundoff(a: Arithmetic) -> float:

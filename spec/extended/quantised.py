@@ -2,8 +2,8 @@
 grid, and a scale says what a code stands for.
 
 This module is not TorchLean's: see `spec.extended`. The number of a code is code × scale, or code ÷
-scale if fp8_scale is "divide"; attention of these numbers is the result. Nothing is charged for
-quantising: the codes are the inputs. The grids, by name:
+scale if fp8_scale is "divide"; attention of these numbers is the result. The codes are
+the inputs, so quantising costs nothing here. The grids, by name:
 
     E4M3, E5M2    floating-point numbers of 8 bits, with 4 and 5 bits for the exponent
     E2M1          floating-point numbers of 4 bits: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives
@@ -61,7 +61,7 @@ def dequantised(
     `heads` is the number of key heads, to which scales per head belong; 0 stands for H.
 
     Edge cases: no codes, and blocks of a single channel, are legal.
-    Raises ValueError for an unknown grid, a code that is not on the grid (NaN and ±∞ are on none), a
+    Raises ValueError for an unknown grid, a code that is not on the grid (NaN and ±∞ never are), a
     scale that is not a finite number above 0, and a scale of another shape than the module lists.
 
     >>> from spec import REAL64
@@ -93,10 +93,10 @@ def quantised_attention(
         attention(q ⊙ q_scale, k ⊙ k_scale, v ⊙ v_scale)
 
     with ÷ in place of ⊙ if fp8_scale is "divide". The options are q_scale, k_scale, v_scale,
-    fp8_scale, and those of `spec.extended.attention`. An array without a scale is not quantised: it
+    fp8_scale, and all options of `spec.extended.attention`. An array without a scale is not quantised: it
     holds any numbers.
 
-    Edge cases: those of `attention` and of `dequantised`. Codes that no query sees are checked too.
+    Edge cases: see `attention` and `dequantised`. Codes that no query sees are checked too.
 
     >>> from spec import REAL64
     >>> q, k, v = np.ones((1, 1, 1)), np.array([[[0.0], [2.0]]]), np.array([[[1.0], [3.0]]])
