@@ -51,9 +51,9 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Te
 
 
 def _fp8(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
-    asked = {"softmax_scale": options.get("scale"), "causal": options.get("causal", False)}
-    descales = {f"{name}_descale": options.get(f"{name}_scale") for name in "qkv"}
-    out, lse = flash_attn_func(*(x.transpose(1, 2) for x in (q, k, v)), **asked, **descales)
+    descales: dict[str, Any] = {f"{name}_descale": options.get(f"{name}_scale") for name in "qkv"}
+    descales |= {"softmax_scale": options.get("scale"), "causal": options.get("causal", False)}
+    out, lse = flash_attn_func(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **descales)
     return out.transpose(1, 2).contiguous(), lse
 
 
