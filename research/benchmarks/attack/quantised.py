@@ -21,7 +21,7 @@ def quantised(grid: str, rng: Generator) -> Call:
     """A call whose queries, keys and values are on a grid, or whose keys and values are."""
     meant = conventions("attention", rng)
     if rng.random() < 0.8:
-        shapes = ("tensor", "head", "token", *BLOCKS)
+        shapes: tuple[Any, ...] = ("tensor", "head", "token", *BLOCKS)
         meant = replace(meant, scale_shape=shapes[int(rng.integers(len(shapes)))])
     width = BLOCKS.get(meant.scale_shape)
     sizes = {**DRAWN} | ({} if width is None else {"head_dim": (width,), "value_dim": (width,)})
@@ -29,7 +29,7 @@ def quantised(grid: str, rng: Generator) -> Call:
     call = drawn("attention", rng, sizes, meant=meant, arithmetic=arithmetic)
     if "-cache" not in arithmetic:
         return call
-    return replace(call, arrays=call.arrays | {"q": np.float32(call.arrays["q"]).astype(np.float64)})
+    return replace(call, arrays=call.arrays | {"q": call.arrays["q"].astype(np.float32).astype(np.float64)})
 
 
 def changed(call: Call, rng: Generator) -> Call:
