@@ -40,7 +40,14 @@ def recording(operation, seen):
     return called
 
 
-@pytest.mark.parametrize("declared", [(), ("bias",), ("window", "offset"), ("mask", "sink", "softcap")])
+@pytest.mark.parametrize(
+    "declared",
+    [
+        (),
+        ("mask", "sink", "softcap"),
+        *(pytest.param(names, marks=pytest.mark.thorough) for names in (("bias",), ("window", "offset"))),
+    ],
+)
 @pytest.mark.parametrize("operation", FEATURED)
 def test_what_is_not_declared_is_never_passed_and_said_not_to_apply(operation, declared):
     seen = []

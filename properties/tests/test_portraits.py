@@ -40,12 +40,16 @@ _NOT_SHOWN = {
 """The operations that do not show a convention."""
 
 
-def _cases() -> Iterator[tuple[str, str, Any]]:
+def _cases() -> Iterator[Any]:
+    """Each value of each convention of each operation. The defaults are thorough, since the reference
+    follows them too.
+    """
     for operation in OPERATIONS.values():
         for convention in () if operation.is_played else operation.conventions:
             for value in MEANINGS.get(convention, _NUMBERS.get(convention, ())):
                 if value != "causal_alone" or "bias" in operation.options:  # without a bias it is "causal_wins"
-                    yield operation.name, convention, value
+                    marks = [pytest.mark.thorough] if value == getattr(DEFAULT, convention) else []
+                    yield pytest.param(operation.name, convention, value, marks=marks)
 
 
 def oracle_with(operation: Operation, conventions: Conventions, arithmetic: str) -> Implementation:
