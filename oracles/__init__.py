@@ -14,6 +14,7 @@ The modules:
     arrays                            converts any array to float64
     dot_product, softmax, multi_head  attention, softmax and multi-head attention, with derivatives
     generalised_attention             attention with windows, biases, softcaps and sinks
+    quantised                         queries, keys and values that are codes on a grid, with scales
     packed, paged                     attention over packed sequences; over keys in pages
     merge, alibi                      merges attention over parts of the keys; biases by distance
     masks, positional, lookups        masks, sinusoidal encodings, and operations that copy numbers

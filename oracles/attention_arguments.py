@@ -23,6 +23,7 @@ from oracles.error_analysis.logits import Tiled
 from oracles.error_analysis.visible_keys import Mask, Visible
 from oracles.formats import Arithmetic
 from oracles.options import Answer, DotProductOptions, FeatureOptions, answer, defaults
+from oracles.quantised import codes_of, dequantised, with_dequantising
 
 _DEFAULTS = defaults(FeatureOptions)
 
@@ -74,8 +75,9 @@ def checked(
     Raises ValueError and TypeError for arguments that do not fit.
     """
     arithmetic, conventions, method = asked = answer(options)
-    q, k, v = (arrays.float_array(x, name, arithmetic=arithmetic) for x, name in ((q, "q"), (k, "k"), (v, "v")))
+    q, k, v = (codes_of(x, name, arithmetic) for x, name in ((q, "q"), (k, "k"), (v, "v")))
     _require_shapes(q, k, v, grouped)
+    scales: Any = {name: options.get(f"{name}_scale") for name in "qkv"}
     lead = q.shape[:-1]
     allowed = _narrowed(arrays.bool_mask(options["mask"], "mask", (*lead, k.shape[-2]), conventions.mask_polarity))
     if not grouped:
@@ -89,16 +91,20 @@ def checked(
     visible, features = _logits(layout, asked, options, allowed, bias)
     scale = checked_scale(options["scale"])
     default = 1.0 if conventions.scale_default == "one" else 1.0 / sqrt(max(q.shape[-1], 1))
+    factor = default if scale is None else scale
+    if arithmetic is not None:
+        arithmetic = with_dequantising(arithmetic, scales, factor, divides=conventions.fp8_scale == "divide")
+
+    def folded(x: Any) -> Any:
+        return heads.fold(x if rows is None else x[..., layout.chosen, :])
+
+    queries, keys, values = dequantised((q, k, v), scales, conventions)
     return AttentionCall(
-        q=heads.fold(q if rows is None else q[..., layout.chosen, :]),
-        k=k,
-        v=v,
+        numbers=(queries.changed(folded), keys, values),
         lead=lead,
         chosen=layout.chosen,
         heads=heads,
-        setting=Setting(
-            visible, default if scale is None else scale, arithmetic, conventions, features=features, group=heads.group
-        ),
+        setting=Setting(visible, factor, arithmetic, conventions, features=features, group=heads.group),
         method=method,
         options={"scale": scale, "conventions": conventions},
         bias=None if bias is None else shape,

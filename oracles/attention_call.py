@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles import arrays
+from oracles.arb_matrix import Rationals
 from oracles.ball import Array, Ball
 from oracles.enclosure import Enclosure
 from oracles.error_analysis.ball_attention import Setting
@@ -20,12 +21,13 @@ from oracles.error_analysis.logits import Features, Tiled
 from oracles.error_analysis.scores import Inputs, operand
 from oracles.error_analysis.visible_keys import Mask
 from oracles.judging import Balls, Evaluation, Method, attention_is_vacuous, settle, zero_is_accepted
+from oracles.quantised import Numbers
 
 
 class AttentionCall(NamedTuple):
     """Validated arguments of attention, with query heads folded by key head.
 
-    q        the `chosen` query rows only
+    numbers  the numbers that q, k and v are, or that their codes stand for; of q the `chosen` rows only
     lead     the given shape of query rows: (…, H, n_q), or (…, n_q) without an axis of heads
     options  the options for ball arithmetic
     bias     the given shape of the bias; None without a bias that has an effect
@@ -33,9 +35,7 @@ class AttentionCall(NamedTuple):
     ignored_bias  the given shape of a bias without an effect; None without one
     """
 
-    q: Array
-    k: Array
-    v: Array
+    numbers: tuple[Numbers, Numbers, Numbers]
     lead: tuple[int, ...]
     chosen: NDArray[np.int64]
     heads: Heads
@@ -47,9 +47,29 @@ class AttentionCall(NamedTuple):
     ignored_bias: tuple[int, ...] | None = None
 
     @property
+    def q(self) -> Array:
+        """The chosen queries, next to their exact numbers."""
+        return self.numbers[0].values
+
+    @property
+    def k(self) -> Array:
+        """The keys, next to their exact numbers."""
+        return self.numbers[1].values
+
+    @property
+    def v(self) -> Array:
+        """The values, next to their exact numbers."""
+        return self.numbers[2].values
+
+    @property
     def inputs(self) -> Inputs:
         """The queries, keys and values as operands."""
-        return Inputs(operand(self.q), operand(self.k), operand(self.v))
+        return Inputs(*(operand(x.values, x.radii) for x in self.numbers))
+
+    @property
+    def exact_inputs(self) -> tuple[Array | Rationals, ...]:
+        """The queries, keys and values as exact numbers, some of them as rationals."""
+        return tuple(x.values if x.quotients is None else x.quotients for x in self.numbers)
 
     @property
     def work(self) -> int:

@@ -27,7 +27,7 @@ from oracles.error_analysis.jvp import Tangents
 from oracles.error_analysis.scores import operand
 from oracles.exact import attention as arb_attention
 from oracles.judging import Balls
-from oracles.options import AttentionOptions, FeatureOptions, takes
+from oracles.options import AttentionOptions, DirectionalOptions, FeatureOptions, takes
 
 
 @takes(AttentionOptions)
@@ -47,7 +47,7 @@ def attention(
     Edge cases: masked keys, values and biases are never read. n_k = 0 is legal. A query without a
     visible key has the output 0 and the lse `sink` if its head has a sink. Without a sink its
     output follows `conventions.dead_rows` and its lse is −∞, which is unchecked under `dead_rows` =
-    uniform.
+    uniform. Where q, k and v are codes with scales, see `oracles.quantised`; all codes are read.
     """
     call = checked(q, k, v, options, options["rows"])
 
@@ -56,7 +56,7 @@ def attention(
 
     def arb() -> Balls:
         return arb_attention.generalised_attention(
-            (call.q, call.k, call.v), call.allowed(), features=call.features, **call.options
+            call.exact_inputs, call.allowed(), features=call.features, **call.options
         )
 
     out, lse = call.evaluated(fast, arb, of_rows=2, averages=True)
@@ -121,7 +121,7 @@ def gradients(
     return call.evaluated(fast, arb, of_rows=1, times=3)
 
 
-@takes(AttentionOptions)
+@takes(DirectionalOptions)
 def attention_jvp(
     q: Any,
     k: Any,
@@ -131,7 +131,7 @@ def attention_jvp(
     dv: Any,
     dbias: Any = None,
     dsink: Any = None,
-    **options: Unpack[AttentionOptions],
+    **options: Unpack[DirectionalOptions],
 ) -> tuple[Enclosure, Enclosure]:
     """Return the derivatives (dout, dlse) of attention in the direction (dq, dk, dv, dbias, dsink).
     The results are `Enclosure`s (value ± radius).

@@ -141,8 +141,24 @@ class PagedOptions(_ScaleOptions, _ScoreOptions, total=False):
     causal: Annotated[bool, Option("the query at position p attends only to keys j ≤ p", True)]
 
 
-class AttentionOptions(FeatureOptions, CausalOptions, total=False):
-    """The options of `attention` and `attention_jvp`."""
+class DirectionalOptions(FeatureOptions, CausalOptions, total=False):
+    """The options of `attention_jvp`."""
+
+
+class _CodeOptions(AnswerOptions, total=False):
+    q_scale: Annotated[
+        Any,
+        Option(
+            "float32 above 0: what q's codes are multiplied by, or divided by under conventions.fp8_scale. () for all, "
+            "(…, H_kv) for the heads that share a key head, (…, H, n_q) for rows, (…, H, n_q, blocks) for channels"
+        ),
+    ]
+    k_scale: Annotated[Any, Option("the same of k: (), (…, H_kv), (…, H_kv, n_k), or (…, H_kv, n_k, blocks)")]
+    v_scale: Annotated[Any, Option("the same of v, in the shapes of k_scale, with blocks of d_v")]
+
+
+class AttentionOptions(DirectionalOptions, _CodeOptions, total=False):
+    """The options of `attention`."""
 
 
 class RotationOptions(AnswerOptions, total=False):

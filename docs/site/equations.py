@@ -271,6 +271,15 @@ EXTENDED: dict[str, Equation] = {
     "latent_layer": Equation(
         r"\mathrm{out}_h = \operatorname{attention}(q_h,\; [\ell_{\,:c} W^{UK}_h, \ell_{\,c:}],\; \ell_{\,:c} W^{UV}_h)"
     ),
+    # quantised
+    "dequantised": Equation(
+        r"x_{h i c} = a_{h i c}\, \sigma_{h i c} \quad\text{or}\quad x_{h i c} = a_{h i c} / \sigma_{h i c},"
+        r" \qquad a_{h i c} \in \mathrm{grid},\; \sigma_{h i c} > 0"
+    ),
+    "quantised_attention": Equation(
+        r"\mathrm{out}, \mathrm{lse} ="
+        r" \operatorname{attention}(q \odot \sigma^q,\; k \odot \sigma^k,\; v \odot \sigma^v)"
+    ),
     # packed
     "packed_attention": Equation(
         _lines(

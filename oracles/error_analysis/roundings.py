@@ -186,6 +186,16 @@ def _stored_scores(at: Computation) -> float:
     return score_roundoff + max(score_roundoff - at.scaled_inputs, 0.0)
 
 
+def _stored_weights(at: Computation) -> float:
+    """Return the exponent of a weight that is stored. With a static factor σ, the stored number is
+    fl(p·σ), and the product with v is divided by σ: by a product with 1/σ, which is rounded too, and
+    may be combined with the scale of the values. Powers of two do not round, and leave steps that are
+    powers of two.
+    """
+    stored = at.a.weights
+    return roundoff(stored) + (0.0 if stored is None or stored.is_binary else gamma(4, at.u))
+
+
 def _score_roundoff(a: Arithmetic) -> float:
     """Return the unit roundoff of the accumulators of q·kᵀ."""
     return max(a.accumulate, unit(a.accumulate_scores))
@@ -419,10 +429,11 @@ class Terms:
         loses=lambda a: step(a.stored_parts, a),
         kernel="bfloat16 parts",
     )
+    # A static factor σ that is no power of two costs a product before the rounding, and two after it.
     weights: float = rounding(
         "a weight, stored in a narrow format before the product with v",
         "1",
-        lambda at: roundoff(at.a.weights),
+        _stored_weights,
         independent(lambda a: unit(a.weights)),
         loses=lambda a: step(a.weights, a),
         kernel="bfloat16 weights",

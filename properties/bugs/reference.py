@@ -22,6 +22,7 @@ from properties.bugs import (
     reference_packed,
     reference_paged,
     reference_positions,
+    reference_quantised,
 )
 from properties.bugs.reference_attention import (
     alibi_bias,
@@ -353,6 +354,7 @@ _PARTS = (
     reference_latent,
     reference_packed,
     reference_paged,
+    reference_quantised,
     reference_frequencies,
     reference_positions,
 )

@@ -10,6 +10,7 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.bugs.declared import declared
+from properties.bugs.reference_quantised import numbers_of
 
 __all__ = [
     "alibi_bias",
@@ -232,7 +233,11 @@ def weights_of(
 
 
 def attention(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
-    """Return attention's output, the weights times the values, and the log-sum-exp."""
+    """Return attention's output, the weights times the values, and the log-sum-exp. The arrays may hold
+    codes, with their scales among the options.
+    """
+    scales = tuple(options.pop(name, None) for name in ("q_scale", "k_scale", "v_scale"))
+    q, k, v = numbers_of((q, k, v), scales, key_heads(q.shape[-3], k.shape[-3]))
     w, _, sink_weight, lse, _ = weights_of(q, k, **options_of(q, k, **options))
     return averages(w, v.take(key_heads(q.shape[-3], k.shape[-3]), -3), sink_weight == 0), lse
 

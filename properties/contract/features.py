@@ -2,11 +2,16 @@
 attnspec passes each of them by keyword, and only to an implementation that declares it.
 """
 
-__all__ = ["ATTENTION", "FEATURES", "KINDS", "NEEDS", "PACKED", "PAGED", "ROTATION"]
+__all__ = ["ATTENTION", "FEATURES", "KINDS", "NEEDS", "PACKED", "PAGED", "QUANTISED", "ROTATION"]
 
 ATTENTION = ("mask", "bias", "scale", "causal", "offset", "offsets", "window", "softcap", "sink", "grad_lse")
 """The features of attention, next to q, k and v. `offset` is one number, `offsets` is one number
 for each element of the batch.
+"""
+
+QUANTISED = ("q_scale", "k_scale", "v_scale")
+"""The features of quantised queries, keys and values: their scales. They are passed in every call of
+attention where the arithmetic has a grid, and never elsewhere.
 """
 
 PACKED = ("seqused_q", "seqused_k", "max_seqlen_q", "max_seqlen_k")
@@ -42,7 +47,7 @@ parameters, each of which is a feature. Every kind except the default is a featu
 _OF_YARN = KINDS["yarn"][1][:-1]
 _FREQUENCIES = ("base", "seq_len", *(kind for kind in KINDS if kind != "default"), *_OF_YARN)
 
-FEATURES = (*ATTENTION, *PACKED, *PAGED, *ROTATION, *_FREQUENCIES)
+FEATURES = (*ATTENTION, *QUANTISED, *PACKED, *PAGED, *ROTATION, *_FREQUENCIES)
 """All features."""
 
 NEEDS = {"offsets": "offset", "sections": "positions", **dict.fromkeys(_OF_YARN, "yarn")}

@@ -18,6 +18,7 @@ from oracles import Arithmetic, Conventions, Enclosure
 from oracles.formats import BINARY32, BINARY64, Format
 from properties.contract.features import FEATURES
 from properties.contract.parameters import BATCH, Axes, Kind, Parameter
+from properties.contract.quantising import CODES
 
 __all__ = ["Operation"]
 
@@ -177,7 +178,11 @@ class Operation:
                 return arithmetic.saved_lse or arithmetic.elementwise
             case Kind.ALIBI:
                 return arithmetic.elementwise
-        return arithmetic.output if result else arithmetic.inputs
+            case Kind.SCALES:
+                return BINARY32
+        if result:
+            return arithmetic.output
+        return (getattr(arithmetic, CODES[name]) if name in CODES else None) or arithmetic.inputs
 
     def call(self, function: Callable[..., Any], arguments: Sequence[Any], **others: Any) -> Any:
         """Call a function with the arguments of this operation, and return its results. Options

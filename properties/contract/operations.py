@@ -64,6 +64,9 @@ _FEATURED = (
         _SINK,
     ),
 )
+_SCALES = optional(
+    *(array(f"{codes.name}_scale", " ".join(codes.axes), Kind.SCALES, broadcasts=True) for codes in _HEADED)
+)
 _HEADED_OUT = array("out", "* num_heads n_q value_dim")
 _HEADED_LSE = array("lse", "* num_heads n_q", Kind.LOG_SUM_EXP)
 
@@ -155,6 +158,7 @@ _FEATURES = (
     *("lse_base", "lse_sink", "scale_default", "causal_with_mask"),
 )
 
+_QUANTISING = ("fp8_scale", "scale_shape")
 _PACKING = (
     *("dead_rows", "causal", "kv_heads", "window", "lse_base", "lse_sink", "scale_default"),
     *("packed_lse", "padding_rows", "max_seqlen"),
@@ -169,7 +173,9 @@ OPERATIONS: dict[str, Operation] = {
         _operation("scaled_dot_product_attention_jvp", (*_QKV, _MASK, *tangents(*_QKV)), tangents(_OUT), *_DERIVED),
         _operation("causal_attention", _QKV, (_OUT,), "causal", "dead_rows"),
         _operation("grouped_query_attention", (*_HEADED, _HEADED_MASK), (_HEADED_OUT,), "kv_heads", *_MASKING),
-        _operation("attention", _FEATURED, (_HEADED_OUT, _HEADED_LSE), *_MASKING, *_FEATURES),
+        _operation(
+            "attention", (*_FEATURED, *_SCALES), (_HEADED_OUT, _HEADED_LSE), *_MASKING, *_FEATURES, *_QUANTISING
+        ),
         _operation(
             "attention_vjp",
             (*_FEATURED, gradient(_HEADED_OUT), *optional(gradient(_HEADED_LSE))),

@@ -28,6 +28,7 @@ class Kind(Enum):
     SIZE = "the length of an axis, or a position"
     SETTING = "a number, a word or a tuple that says what is computed"
     FACTOR = "a setting that is one number in the format of frequencies"
+    SCALES = "a setting that is the scales of quantised numbers, in binary32, in a shape that a convention says"
     OFFSET = "a setting that is one integer, or one integer for each element of the batch"
 
     @property
@@ -38,7 +39,7 @@ class Kind(Enum):
     @property
     def is_setting(self) -> bool:
         """Whether the argument says what is computed. It is then neither an array nor a size."""
-        return self in (Kind.SETTING, Kind.FACTOR, Kind.OFFSET)
+        return self in (Kind.SETTING, Kind.FACTOR, Kind.SCALES, Kind.OFFSET)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from oracles.ball import Array
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, Operation
 from properties.strategies import (
+    drawn_codes,
     drawn_features,
     drawn_frequencies,
     drawn_packings,
@@ -145,6 +146,8 @@ class Cases:
 
     def _numbers(self, parameter: str, shape: tuple[int, ...], kind: str, choose: Choices) -> Array:
         target = self.operation.stored(parameter, self.implementation.resolved_arithmetic)
+        if drawn_codes.are_scaled(self.operation, parameter, self.implementation):
+            return drawn_codes.codes(shape, target, choose)
         if self.operation.is_table(parameter):
             return choose.numbers(shape, target, kind)
         scales = self.domain.scales.get(parameter) or SCALES.get(parameter, (1.0,))

@@ -6,8 +6,11 @@ import numpy as np
 
 from oracles.ball import Array
 from oracles.formats import Format
+from properties.contract.features import QUANTISED
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, Operation
+from properties.contract.quantising import scales_of
+from properties.strategies import drawn_codes
 from properties.strategies.choices import Choices
 
 __all__ = ["SOFTCAPS", "bias", "chosen", "scales", "setting", "sink"]
@@ -29,7 +32,9 @@ def chosen(
     if not operation.options:
         return frozenset()
     declared = [
-        parameter for parameter in FEATURES if parameter in operation.options and parameter in implementation.features
+        parameter
+        for parameter in FEATURES
+        if parameter in operation.options and parameter in implementation.features and parameter not in QUANTISED
     ]
     words = implementation.support.options
     if operation.is_paged and "causal only" in words:  # causality is the default, and the feature turns it off
@@ -46,6 +51,8 @@ def chosen(
     }
     always = {"causal"} & set(declared) if "causal only" in words else set()
     always |= {"max_seqlen_q", "max_seqlen_k", *(["cu_q"] if "ragged queries" in words else [])} & set(declared)
+    of_codes = scales_of(implementation.resolved_arithmetic)
+    features |= {name for name in of_codes if name in operation.options and name in implementation.features}
     features |= always
     if implementation.resolved_conventions.causal_with_mask == "refuse" and {"causal", "mask"} <= features:
         features.remove("mask" if always else "causal")
@@ -70,7 +77,11 @@ def scales(implementation: Implementation) -> list[float]:
 def setting(
     parameter: str, implementation: Implementation, sizes: Mapping[str, int], lead: tuple[int, ...], choose: Choices
 ) -> float | bool | int | tuple[int | None, int | None] | Array:
-    """Draw and return a scale, a softcap, an offset, a window, or whether attention is causal."""
+    """Draw and return a scale, a softcap, an offset, a window, the scales of codes, or whether
+    attention is causal.
+    """
+    if parameter in QUANTISED:
+        return drawn_codes.scale(parameter, implementation, sizes, lead, choose)
     n_q, n_k = (sizes.get(name, sizes.get(f"total_{name[-1]}", 0)) for name in ("n_q", "n_k"))
     if parameter == "scale":
         return choose.among(scales(implementation))

@@ -17,7 +17,7 @@ from oracles import Conventions
 from properties import verify
 from properties.bugs import CATALOGUE
 from properties.bugs.reference import REFERENCE
-from properties.contract.features import NEEDS
+from properties.contract.features import NEEDS, QUANTISED
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, OPERATIONS
 from properties.contract.support import WORDS
@@ -69,7 +69,7 @@ def test_every_pair_of_features_comes_up_with_and_without_each(operation):
     i = Implementation("NumPy", REFERENCE, features=FEATURES)
     cases = Cases(o, DOMAINS[operation]["everyday"], i)
     given = [set(o.given(cases.draw(seed))) for seed in range(1, 80)]
-    named = [p for p in FEATURES if p in o.options]
+    named = [p for p in FEATURES if p in o.options and p not in QUANTISED]  # these come up with a grid alone
     met = {(a, b, a in x, b in x) for x in given for a, b in combinations(named, 2)}
     assert met >= {(a, b, *has) for a, b in combinations(named, 2) for has in product((True, False), repeat=2)}
     assert any(x.issuperset(named) for x in given)

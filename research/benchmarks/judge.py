@@ -370,6 +370,7 @@ _OPERATIONS: dict[str, Callable[..., Balls | tuple[Balls, ...]]] = {
     "apply_rotary": _rotary,
     "apply_rotary_vjp": _rotary_vjp,
     "attention": attention.attention,
+    "attention of codes": attention.attention,
     "attention_vjp": derivatives.attention_vjp,
     "attention_vjp by series": derivatives.vjp_by_series,
     "attention_jvp": derivatives.attention_jvp,

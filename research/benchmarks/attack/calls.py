@@ -113,9 +113,10 @@ def drawn(
     domain: Domain = ANY,
     meant: Conventions | None = None,
     rank: int = 0,
+    arithmetic: str = "float64",
 ) -> Call:
     """A call of a domain under conventions, with `rank` leading axes. `sizes` gives the choices for
-    a size; other sizes are small.
+    a size; other sizes are small. The arithmetic says which arrays are on a grid.
     """
     definition = OPERATIONS[operation]
     allowed = {name: [n for n in choices if 0 < n <= SMALL.get(name, n)] for name, choices in domain.sizes.items()}
@@ -125,7 +126,7 @@ def drawn(
     domain = replace(domain, sizes={name: tuple(choices) for name, choices in (smallest | {**sizes}).items()})
     ranks = (rank + ("num_heads" in definition.axes.get("q", ())),)
     oracle = Implementation(
-        "oracle", {operation: definition.oracle}, conventions=meant, features=FEATURES, batch_ranks=ranks
+        "oracle", {operation: definition.oracle}, arithmetic, meant, features=FEATURES, batch_ranks=ranks
     )
     options = {
         parameter: x

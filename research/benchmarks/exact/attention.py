@@ -21,8 +21,22 @@ __all__ = ["attention", "forward", "per_unit", "present", "rows_of", "with_dead_
 def attention(given: Given) -> tuple[Balls, ...]:
     """(out, lse)."""
     reading = read(given)
-    out, lse = forward(reading, {name: tensor(x, ARB) for name, x in reading.x.items()}, ARB)
-    return rows_of(given, reading, *with_dead_rows(reading, out, lse, tensor(reading.x["v"], ARB)))
+    x = {name: tensor(y, ARB) for name, y in reading.x.items()} | _numbers(given, reading)
+    out, lse = forward(reading, x, ARB)
+    return rows_of(given, reading, *with_dead_rows(reading, out, lse, x["v"]))
+
+
+def _numbers(given: Given, reading: Reading) -> dict[str, Balls]:
+    """The numbers of codes, of the arrays that have a scale with all axes of the codes."""
+    found = {}
+    for name in "qkv":
+        if given.get(f"{name}_scale") is None:
+            continue
+        codes, scale = reading.x[name], np.broadcast_to(given[f"{name}_scale"], given[name].shape)
+        scale = tensor(reading.meant(scale) if name == "q" and codes.shape[-3] > 1 else scale, ARB)
+        codes = tensor(codes, ARB)
+        found[name] = codes / scale if reading.conventions.fp8_scale == "divide" else codes * scale
+    return found
 
 
 def forward(reading: Reading, x: dict[str, Balls], scalar: Context) -> tuple[Balls, Balls]:
