@@ -67,13 +67,16 @@ class AttentionCall(NamedTuple):
 
     @property
     def features(self) -> Features:
-        """The bias, softcap and sinks of all folded rows, for ball arithmetic."""
+        """The bias, softcap, sinks and ALiBi of all folded rows, for ball arithmetic."""
         f = self.setting.features or Tiled()
         of_all_rows = f.tile(slice(None), slice(0, self.k.shape[-2]))
         scores = (*self.q.shape[:-1], self.k.shape[-2])
-        return of_all_rows._replace(
-            blocked=None if of_all_rows.blocked is None else np.broadcast_to(of_all_rows.blocked, scores)
-        )
+        whole: dict[str, Any] = {
+            name: np.broadcast_to(x, scores)
+            for name in ("blocked", "distance")
+            if (x := getattr(of_all_rows, name)) is not None
+        }
+        return of_all_rows._replace(**whole)
 
     def allowed_row(self, i: int) -> Mask | None:
         """Return which keys are visible to the i-th folded row: (…, 1, n_k), or None for all."""

@@ -106,13 +106,23 @@ class LatentOptions(_CausalityOptions, total=False):
     ]
 
 
-class FeatureOptions(_ScaleOptions, LatentOptions, total=False):
+class _AlibiOptions(_ScaleOptions, total=False):
+    alibi: Annotated[
+        Any,
+        Option(
+            "(H,): the slope of each head, which adds −slope·|p − j| to the logit of key j, or slope·j under "
+            "conventions.alibi_reference = key; None for no slopes"
+        ),
+    ]
+
+
+class FeatureOptions(_AlibiOptions, LatentOptions, total=False):
     """The options of `attention_vjp`."""
 
     bias: Annotated[Any, Option("float, broadcast to (…, H, n_q, n_k); −∞ masks the entry")]
 
 
-class PackedOptions(_ScaleOptions, _CausalityOptions, total=False):
+class PackedOptions(_AlibiOptions, _CausalityOptions, total=False):
     """The options of `packed_attention`."""
 
     seqused_q: Annotated[Any, Option("integers (sequences,): how many of its query rows a sequence uses; all if None")]
@@ -131,7 +141,7 @@ class PackedGradientOptions(PackedOptions, total=False):
     grad_lse: Annotated[Any, Option("the cotangent of the log-sum-exp, in the shape of lse; 0 if None")]
 
 
-class PagedOptions(_ScaleOptions, _ScoreOptions, total=False):
+class PagedOptions(_AlibiOptions, _ScoreOptions, total=False):
     """The options of `paged_attention`."""
 
     cu_q: Annotated[

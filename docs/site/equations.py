@@ -230,6 +230,7 @@ EXTENDED: dict[str, Equation] = {
     # attention
     "attention_weights": Equation(
         r"w_{h i j} = e^{u_{h i j} - \mathrm{lse}_{h i}}, \qquad u = c \tanh(s / c) + \mathrm{bias}"
+        r" - \mathrm{alibi}_h\, |p_i - j|"
     ),
     "attention": Equation(
         _lines(
@@ -295,6 +296,7 @@ EXTENDED: dict[str, Equation] = {
     # alibi
     "alibi_slopes": Equation(r"\mathrm{slope}_h = 2^{-8h/m}, \qquad h = 1, \ldots, m = 2^{\lfloor \log_2 n \rfloor}"),
     "alibi_bias": Equation(r"\mathrm{bias}_{h i j} = -\mathrm{slope}_h\, |i + \mathrm{offset} - j|"),
+    "distance_bias": Equation(r"\mathrm{bias}_{h i j} = -\mathrm{slopes}_h\, |i + \mathrm{offset} - j|"),
     # sequence_masks
     "document_mask": Equation(r"M_{i j} = (\mathrm{ids}^q_i = \mathrm{ids}^k_j)"),
     "prefix_mask": Equation(r"M_{i j} = (j \le i) \vee (j < \mathrm{prefix})"),

@@ -260,8 +260,8 @@ def _pieces(
     head, (n_q, d), (n_k, d_v) = inputs.q.shape[:-2], inputs.q.shape[-2:], inputs.v.shape[-2:]
     arithmetic = setting.arithmetic
     sinks = setting.features is not None and setting.features.sink is not None
-    bias = setting.features is not None and setting.features.bias_first
-    sizes = Sizes(n_q, n_k, d, d_v, setting.scale, sinks, bias)
+    biases = 0 if setting.features is None else setting.features.first_summands
+    sizes = Sizes(n_q, n_k, d, d_v, setting.scale, sinks, biases)
     own = terms(None, sizes)
     together = own if arithmetic is None else terms(arithmetic, sizes)
     small = prod(head) * n_q * n_k <= TOGETHER

@@ -147,7 +147,7 @@ def cap_slope(scores: Matrix, f: Features) -> Matrix | None:
     """
     if f.cap is None:
         return None
-    argument = scores + from_array(f.bias) if f.after_bias and f.bias is not None else scores
+    argument = biased(scores, f) if f.after_bias else scores
     c = arb(f.cap)
     slopes = [[1 - (s / c).tanh() ** 2 for s in row] for row in argument.balls.tolist()]
     if f.blocked is not None:
@@ -194,9 +194,9 @@ def logits(scores: Matrix, f: Features) -> Matrix:
     bias. If it acts after the mask, masked entries are −c.
     """
     for capping in (False, True) if f.after_bias else (True, False):
-        if not capping and f.bias is not None:
-            scores = scores + from_array(f.bias)
-        elif capping and f.cap is not None:
+        if not capping:
+            scores = biased(scores, f)
+        elif f.cap is not None:
             c = arb(f.cap)
             rows = [[(s / c).tanh() * c for s in row] for row in scores.balls.tolist()]
             scores = from_rows(rows, scores.support, scores.lost)
@@ -206,6 +206,15 @@ def logits(scores: Matrix, f: Features) -> Matrix:
                     for row in zip(rows, f.blocked.tolist(), strict=True)
                 ]
                 scores = from_rows(rows, scores.support, scores.lost & ~f.blocked)
+    return scores
+
+
+def biased(scores: Matrix, f: Features) -> Matrix:
+    """Return the scores plus the bias, and plus ALiBi's slopes times the distances."""
+    if f.bias is not None:
+        scores = scores + from_array(f.bias)
+    if f.slope is not None and f.distance is not None:
+        scores = scores + scaled_rows(from_array(f.distance), from_array(f.slope))
     return scores
 
 

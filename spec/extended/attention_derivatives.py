@@ -10,7 +10,8 @@ This module is not TorchLean's: see `spec.extended`. The letters and the argumen
     JVP    dU = (dq · k + q · dk) × scale ⊙ (1 − tanh²(s / c)) + dbias,
            dlse = Σ w dU + w_sink · dsink,  dout = Σ w (dU − dlse) v + Σ w dv
 
-dk and dv are summed over the query heads of a group, dbias over the axes along which the bias is
+The slopes of ALiBi are constants: they have no cotangent and no tangent. dk and dv are summed over
+the query heads of a group, dbias over the axes along which the bias is
 broadcast, dsink over rows and batch. A masked key, the bias that masks it, and its tangents are not
 read, and their derivatives are 0.
 
@@ -49,6 +50,7 @@ def attention_vjp(
     window: tuple[int | None, int | None] = (None, None),
     softcap: Scalar | None = None,
     sink: Tensor[Array, "H"] | None = None,
+    alibi: Tensor[Array, "H"] | None = None,
     scalar: Context | None = None,
 ) -> tuple[
     Tensor[Array, "*batch H nQ d"],
@@ -75,9 +77,8 @@ def attention_vjp(
     >>> attention_vjp(q, k, v, nothing, one, bias=np.zeros((1, 1)))[3]  # ∂lse/∂u = w, and the bias is added to two keys
     array([[1.]])
     """
-    r = attention_weights(
-        q, k, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink
-    )
+    seen: Any = {"mask": mask, "causal": causal, "offset": offset, "window": window}
+    r = attention_weights(q, k, bias=bias, scale=scale, softcap=softcap, sink=sink, alibi=alibi, **seen)
     *_, heads, n_q, n_k = shape = r.scores.shape
     group, d_v = group_of(heads, k.shape[-3]), v.shape[-1]
 
@@ -142,6 +143,7 @@ def attention_jvp(
     window: tuple[int | None, int | None] = (None, None),
     softcap: Scalar | None = None,
     sink: Tensor[Array, "H"] | None = None,
+    alibi: Tensor[Array, "H"] | None = None,
     scalar: Context | None = None,
 ) -> tuple[Tensor[Array, "*batch H nQ dV"], Tensor[Array, "*batch H nQ"]]:
     """Return (dout, dlse), the derivatives of the results in the direction of the inputs' tangents.
@@ -160,9 +162,8 @@ def attention_jvp(
     for name, along_argument, argument in (("dbias", dbias, bias), ("dsink", dsink, sink)):
         if along_argument is not None and argument is None:
             raise ValueError(f"{name} is given without {name[1:]}, but is the tangent of it.")
-    r = attention_weights(
-        q, k, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink
-    )
+    seen: Any = {"mask": mask, "causal": causal, "offset": offset, "window": window}
+    r = attention_weights(q, k, bias=bias, scale=scale, softcap=softcap, sink=sink, alibi=alibi, **seen)
     *_, heads, _, n_k = shape = r.scores.shape
     group, d = group_of(heads, k.shape[-3]), q.shape[-1]
     along_bias = None if dbias is None else broadcast(dbias, "dbias", shape)

@@ -51,6 +51,7 @@ def vectorised(
     window=(None, None),
     softcap=None,
     sink=None,
+    alibi=None,
 ):
     """(out, lse) with whole arrays."""
     q, k, v = MPF(q), *(np.repeat(MPF(t), q.shape[-3] // k.shape[-3], axis=-3) for t in (k, v))
@@ -61,6 +62,8 @@ def vectorised(
         s = s + np.where(bias == -math.inf, 0, MPF(bias))
     first = np.asarray(0 if offset is None else offset)[..., None, None, None]
     ahead = np.arange(s.shape[-1]) - np.arange(s.shape[-2])[:, None] - first
+    if alibi is not None:
+        s = s - MPF(alibi)[:, None, None] * np.abs(ahead)
     left, right = (math.inf if side is None else side for side in window)
     seen = np.broadcast_to((-left <= ahead) & (ahead <= right), s.shape)
     for condition in (ahead <= 0 if causal else None, mask, None if bias is None else bias != -math.inf):
@@ -126,6 +129,7 @@ EVERYTHING = {
     "window": (2, 1),
     "softcap": 2.0,
     "sink": np.array([0.25, -np.inf]),
+    "alibi": np.array([0.5, -1.25]),
 }
 QKV = {"q": drawn(2, 2, 3, 2), "k": drawn(2, 1, 4, 2, seed=1), "v": drawn(2, 1, 4, 3, seed=2)}
 
