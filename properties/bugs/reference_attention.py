@@ -27,6 +27,7 @@ __all__ = [
     "group_sums",
     "in_lse_base",
     "in_window",
+    "key_distances",
     "key_heads",
     "log_of_sum",
     "logarithm",
@@ -42,6 +43,7 @@ __all__ = [
     "shared",
     "sink_gradient",
     "sinks_of",
+    "slopes_added",
     "softcap_slope",
     "softcapped",
     "transposed",
@@ -166,9 +168,23 @@ def biased(t: Array, bias: Any) -> Array:
     return t if bias is None else t + np.where(bias > -np.inf, bias, 0.0)
 
 
-def logits_of(s: Array, softcap: float | None, bias: Any) -> Array:
-    """Return the scores after the softcap and the bias."""
-    return biased(softcapped(s, softcap), bias)
+def slopes_added(t: Array, alibi: Any, offset: Any) -> Array:
+    """Return t plus ALiBi: the slope of each head times the negative distance."""
+    if alibi is None:
+        return t
+    distances = key_distances(query_positions(t.shape[-2], t.shape[-1], offset), t.shape[-1])
+    return np.asarray(t + alibi[:, None, None] * distances)
+
+
+def key_distances(p: Any, n_k: int) -> Array:
+    """−|p − j|, or j if the bias is the slope times the position of the key."""
+    j = np.arange(n_k)
+    return np.asarray(j + 0 * p if declared().alibi_reference == "key" else -np.abs(p - j), np.float64)
+
+
+def logits_of(s: Array, softcap: float | None, bias: Any, alibi: Any = None, offset: Any = None) -> Array:
+    """Return the scores after the softcap, the bias and ALiBi."""
+    return slopes_added(biased(softcapped(s, softcap), bias), alibi, offset)
 
 
 def sinks_of(sink: Any, largest: Array) -> Array:
@@ -219,10 +235,12 @@ def weights_of(
     q: Array, k: Array, scale: float, softcap: float | None = None, sink: Any = None, **visible: Any
 ) -> tuple[Array, ...]:
     """Return the weights, those that depend on the scores, the sink's weight, the log-sum-exp, and
-    the scores. `visible` are the options of `visible_keys`.
+    the scores. `visible` are the options of `visible_keys`, and ALiBi's slopes.
     """
+    alibi = visible.pop("alibi", None)
     s = scale * (q @ transposed(k.take(key_heads(q.shape[-3], k.shape[-3]), -3)))
-    u, may = logits_of(s, softcap, visible.get("bias")), visible_keys(s.shape, **visible)
+    u = logits_of(s, softcap, visible.get("bias"), alibi, visible.get("offset"))
+    may = visible_keys(s.shape, **visible)
     largest = largest_logit(u, may, sink)
     e, sink_weight = np.exp(np.where(may, u - largest, -np.inf)), sinks_of(sink, largest)
     total = e.sum(-1, keepdims=True) + sink_weight
@@ -357,8 +375,7 @@ def alibi_slopes(num_heads: int) -> Array:
 
 def alibi_distances(n_q: int, n_k: int, offset: Any) -> Array:
     """−|p − j|, or j if the bias is the slope times the position of the key."""
-    p, j = query_positions(n_q, n_k, offset)[0], np.arange(n_k)
-    return np.asarray(j + 0 * p if declared().alibi_reference == "key" else -np.abs(p - j), np.float64)
+    return key_distances(query_positions(n_q, n_k, offset)[0], n_k)
 
 
 def alibi_bias(num_heads: int, n_q: int, n_k: int, *, offset: Any = None) -> Array:

@@ -4,7 +4,7 @@ attnspec passes each of them by keyword, and only to an implementation that decl
 
 __all__ = ["ATTENTION", "FEATURES", "KINDS", "NEEDS", "PACKED", "PAGED", "ROTATION"]
 
-ATTENTION = ("mask", "bias", "scale", "causal", "offset", "offsets", "window", "softcap", "sink", "grad_lse")
+ATTENTION = ("mask", "bias", "scale", "causal", "offset", "offsets", "window", "softcap", "sink", "grad_lse", "alibi")
 """The features of attention, next to q, k and v. `offset` is one number, `offsets` is one number
 for each element of the batch.
 """

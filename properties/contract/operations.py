@@ -51,6 +51,7 @@ _HEADED = (
 _HEADED_MASK = mask("mask", "* num_heads n_q n_k")
 _BIAS = array("bias", "* num_heads n_q n_k", broadcasts=True)
 _SINK = array("sink", "num_heads")
+_ALIBI = array("alibi", "num_heads", Kind.ALIBI)
 _FEATURED = (
     *_HEADED,
     *optional(
@@ -62,6 +63,7 @@ _FEATURED = (
         setting("window"),
         setting("softcap"),
         _SINK,
+        _ALIBI,
     ),
 )
 _HEADED_OUT = array("out", "* num_heads n_q value_dim")
@@ -72,7 +74,7 @@ _LATENT = (
     array("latent", "* n_k head_dim"),
     size("value_dim"),
     setting("scale"),
-    *(one for one in _FEATURED[3:] if one.name not in ("bias", "scale")),
+    *(one for one in _FEATURED[3:] if one.name not in ("bias", "scale", "alibi")),
 )
 
 _PACKED_KEYS = (
@@ -86,6 +88,7 @@ _PACKED = (
     *optional(
         *(setting(name) for name in ("scale", "causal", "window", "softcap")),
         _SINK,
+        _ALIBI,
         *(array(name, "sequences", Kind.LENGTHS) for name in ("seqused_q", "seqused_k")),
         *(setting(name, Kind.LENGTHS) for name in ("max_seqlen_q", "max_seqlen_k")),
     ),
@@ -102,6 +105,7 @@ _PAGED = (
     *optional(
         *(setting(name) for name in ("scale", "causal", "window", "softcap")),
         _SINK,
+        _ALIBI,
         array("cu_q", "boundaries", Kind.LENGTHS),
     ),
 )
@@ -152,12 +156,12 @@ _DERIVED = ("dead_rows", "dead_gradients", "mask_polarity")
 _ROPE = ("rope_pairing", "odd_lane", "rope_base", "rope_scale")
 _FEATURES = (
     *("causal", "kv_heads", "window", "softcap_order"),
-    *("lse_base", "lse_sink", "scale_default", "causal_with_mask"),
+    *("lse_base", "lse_sink", "scale_default", "causal_with_mask", "alibi_reference"),
 )
 
 _PACKING = (
-    *("dead_rows", "causal", "kv_heads", "window", "lse_base", "lse_sink", "scale_default"),
-    *("packed_lse", "padding_rows", "max_seqlen"),
+    *("dead_rows", "causal", "kv_heads", "window", "softcap_order", "lse_base", "lse_sink", "scale_default"),
+    *("alibi_reference", "packed_lse", "padding_rows", "max_seqlen"),
 )
 _PAGING = (*(name for name in _PACKING if name not in ("causal", "max_seqlen")), "page_layout")
 
@@ -230,7 +234,7 @@ OPERATIONS: dict[str, Operation] = {
                 size("batch"),
                 setting("steps"),
                 *optional(*map(setting, ("window", "capacity", "scale", "softcap", "prefix", "causal"))),
-                *optional(_SINK, array("alibi", "num_heads", Kind.ALIBI)),
+                *optional(_SINK, _ALIBI),
             ),
             (array("out", "num_heads n_q value_dim"), array("lse", "num_heads n_q", Kind.LOG_SUM_EXP)),
             *("kv_heads", "window", "softcap_order", "lse_base", "lse_sink", "scale_default"),

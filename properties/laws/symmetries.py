@@ -11,7 +11,7 @@ from properties.laws.commuting_squares import Case, Term
 from properties.laws.feature_rules import bias_has_effect, masked_keys_weigh_nothing, rules_compose, visible_keys
 from properties.laws.law import Laws
 from properties.laws.linear_maps import Back, Butterfly, Pad, Plus, Put, Times
-from properties.laws.symmetry_rows import Rows, added, apart, causal_or_windowed, larger_others, lengthened, ordered
+from properties.laws.symmetry_rows import Rows, added, apart, larger_others, lengthened, ordered, places_matter
 
 law = Laws()
 row = Rows(law)
@@ -162,7 +162,7 @@ def the_content_of_keys_masked_for_all_queries_does_not_matter(case: Case) -> Se
         return None
     if not masked_keys_weigh_nothing(case.implementation):
         return None
-    others = causal_or_windowed(case.arguments) or case.arguments.get("bias") is not None
+    others = places_matter(case.arguments) or case.arguments.get("bias") is not None
     if case.conventions.dead_rows == "uniform" and (others or not case.mask.any(-1).all()):
         return None  # a fully masked row averages all values
     seen: Any = np.broadcast_to(case.mask, (*case.q.shape[:-1], case.k.shape[-2])).any(-2)
@@ -187,6 +187,8 @@ def packed_sequences_are_computed_independently(case: Case) -> Sequence[Term] | 
         return None
     if featured and case.bias is not None and not bias_has_effect(case.arguments, implementation):
         return None  # without causality it would have an effect
+    if featured and case.alibi is not None:
+        return None  # keys of a part have other positions
     size, instead = case.size("n_q"), {"causal": None, "window": None} if featured else {}
     first = np.arange(size) < case.choose.cut(size) if case.choose.happens() else case.choose.bits(size)
     visible = np.broadcast_to(visible, (*visible.shape[:-2], size, case.size("n_k")))

@@ -19,7 +19,7 @@ from properties.laws.linear_maps import Times
 from properties.strategies.adjustments import largest_scores
 from properties.strategies.domains import DOMAINS, usual
 
-__all__ = ["Rows", "added", "apart", "causal_or_windowed", "larger_others", "lengthened", "ordered"]
+__all__ = ["Rows", "added", "apart", "larger_others", "lengthened", "ordered", "places_matter"]
 
 
 class Rows:
@@ -70,15 +70,17 @@ def _if_several(axis: str, terms: Terms) -> Terms:
     """
 
     def applies(case: Case) -> bool:
-        placed = axis in ("n_q", "n_k") and causal_or_windowed(case.arguments)
+        placed = axis in ("n_q", "n_k") and places_matter(case.arguments)
         return case.has(axis) and case.size(axis) > 1 and not placed
 
     return lambda case: terms(case) if applies(case) else None
 
 
-def causal_or_windowed(arguments: Mapping[str, Any]) -> bool:
-    """Return whether the place of a query among the keys matters, because of causality or a window."""
-    return bool(arguments.get("causal") or arguments.get("window"))
+def places_matter(arguments: Mapping[str, Any]) -> bool:
+    """Return whether the place of a query among the keys matters, because of causality, a window or
+    ALiBi.
+    """
+    return bool(arguments.get("causal") or arguments.get("window") or arguments.get("alibi") is not None)
 
 
 def ordered(axis: str) -> Terms:

@@ -8,9 +8,9 @@ from oracles.ball import Array
 from oracles.formats import Format
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, Operation
-from properties.strategies.choices import Choices
+from properties.strategies.choices import Choices, rounded
 
-__all__ = ["SOFTCAPS", "bias", "chosen", "scales", "setting", "sink"]
+__all__ = ["SOFTCAPS", "alibi", "bias", "chosen", "scales", "setting", "sink"]
 
 _SIDES = (2, 1, 0, 3, 1, 2, 5, 7, 8, 15, 16, 31, 32, 33, 64, 127)
 SOFTCAPS = (1.0, 5.0, 30.0, 0.5, 50.0)
@@ -111,3 +111,12 @@ def sink(shape: tuple[int, ...], target: Format, kind: str, choose: Choices) -> 
     """Return a sink for each head. A sink of −∞ means that the head has no sink."""
     numbers = choose.numbers(shape, target, kind) * choose.among([1.0, 0.25, 4.0])
     return np.where(choose.bits(shape, 0.2), -np.inf, numbers) if choose.happens(0.3) else numbers
+
+
+def alibi(shape: tuple[int, ...], target: Format, kind: str, choose: Choices) -> Array:
+    """Return a slope for each head: powers of two, whose products with distances are exact, or numbers
+    with all bits. Some slopes are 0, and some are large.
+    """
+    slopes = np.ldexp(1.0, -choose.integers(1, 8, shape)) * choose.among([1.0, 8.0])
+    slopes = slopes if kind == "grid" else slopes * (1 + np.abs(choose.numbers(shape, target, kind)))
+    return rounded(np.where(choose.bits(shape, 0.1), 0.0, slopes), target)

@@ -496,7 +496,7 @@ CASES = {
         slope=8.0,
     ),
     "alibi_underflow": Case(
-        replace(FLOAT64, elementwise=FIXED), (1, 8, 0, 1), slope=0.45 * 2.0 ** (16 - 20), scale=2.0**16
+        replace(FLOAT64, elementwise=FIXED), (1, 8, 0, 1), slope=0.4375 * 2.0 ** (16 - 20), scale=2.0**16
     ),
     "tangent_dot": Case(
         replace(FLOAT64, accumulate=2.0 ** (-9)),

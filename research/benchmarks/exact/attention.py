@@ -29,7 +29,8 @@ def forward(reading: Reading, x: dict[str, Balls], scalar: Context) -> tuple[Bal
     """(out, lse) over a scalar, in the definitions' order of heads. Fully masked rows are as the
     definitions have them.
     """
-    operands: dict[str, Any] = _by_rows(reading, x, scalar) if reading.bent else {**x}
+    whole = reading.with_alibi(x)
+    operands: dict[str, Any] = _by_rows(reading, whole, scalar) if reading.bent else whole
     keywords = present({"scale": 1.0, "softcap": reading.said["softcap"]} if reading.bent else reading.said)
     out, lse = literal.attention(**operands, **keywords, scalar=scalar)
     if reading.conventions.lse_sink == "excluded" and "sink" in operands:
