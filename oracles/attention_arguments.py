@@ -130,10 +130,11 @@ def _logits(
     visible = Visible(None if mask is None else layout.shared(mask), _places(layout, offset), *band)
     softcap, sinks = _softcap(options["softcap"]), _sinks(options["sink"], layout, arithmetic)
     slopes = None if options["alibi"] is None else _slopes(options["alibi"], layout, asked, visible.positions)
-    if softcap is None and finite is None and sinks is None and slopes is None:
+    kept, dropout = _dropout(options, layout, conventions)
+    if all(x is None for x in (softcap, finite, sinks, slopes, kept)):
         return visible, None
     shared = None if finite is None else layout.shared(finite)
-    features = Tiled(softcap, conventions.softcap_order != "before_bias", shared, None, sinks, slopes)
+    features = Tiled(softcap, conventions.softcap_order != "before_bias", shared, None, sinks, slopes, kept, dropout)
     if softcap is not None and conventions.softcap_order == "after_mask" and not visible.everything:
         return Visible(None, visible.positions), features._replace(blocked=visible)
     return visible, features
@@ -246,6 +247,25 @@ def _slopes(given: Any, layout: _Layout, asked: Answer, positions: NDArray[np.in
     if np.abs(positions).max(initial=0) > FARTHEST_OF_ALIBI:
         raise ValueError("alibi is given with an offset beyond ±2**52, but distances should be integers of float64.")
     return Slopes(layout.of_rows(alibi), positions if asked.conventions.alibi_reference == "distance" else None)
+
+
+def _dropout(options: FeatureOptions, layout: _Layout, conventions: Conventions) -> tuple[Shared | None, float]:
+    """Return which weights dropout keeps, and its probability; None and 0 without dropout. Raises
+    ValueError and TypeError for arguments that do not fit.
+    """
+    given: Any = {"dropout_mask": None, "dropout": 0.0} | options
+    p = checked_scale(given["dropout"], "dropout")
+    if p is None or not 0 <= p < 1:
+        raise ValueError(f"dropout={given['dropout']}, but should be at least 0 and less than 1.")
+    kept = arrays.bool_mask(given["dropout_mask"], "dropout_mask", layout.full, "true_allows")
+    if kept is None:
+        if p:
+            raise ValueError(f"dropout={p} is given without dropout_mask, but should come with it.")
+        return None, 0.0
+    if conventions.dead_rows == "uniform":
+        raise ValueError("dropout_mask is given, but should not be: Conventions.dead_rows is 'uniform'.")
+    narrow = _narrowed(kept)
+    return None if narrow is None else layout.shared(narrow), p
 
 
 def _softcap(given: Any) -> float | None:

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles import arrays
-from oracles.ball import Array, Ball
+from oracles.ball import ROUNDOFF, Array, Ball, gamma
 from oracles.enclosure import Enclosure
 from oracles.error_analysis.ball_attention import Setting
 from oracles.error_analysis.grouped_heads import Gathered, Heads, Shared
 from oracles.error_analysis.logits import Features, Tiled
-from oracles.error_analysis.scores import Inputs, operand
+from oracles.error_analysis.scores import Inputs, Operand, operand
 from oracles.error_analysis.visible_keys import Mask
 from oracles.judging import Balls, Evaluation, Method, attention_is_vacuous, settle, zero_is_accepted
 
@@ -51,6 +51,23 @@ class AttentionCall(NamedTuple):
         """The queries, keys and values as operands."""
         return Inputs(operand(self.q), operand(self.k), operand(self.v))
 
+    def thinned(self, x: Array) -> Operand:
+        """Return an array over 1 − p, where dropout has the probability p; the array itself without
+        dropout. Either the values of a forward pass or the cotangent of a backward pass are divided.
+
+        A kernel rounds p, 1 − p, its reciprocal and the product. The error of p is p/(1 − p) times as
+        large in 1 − p, and the others are γ₃. The oracle itself rounds 1 − p and the quotient.
+        """
+        f, arithmetic = self.setting.features, self.setting.arithmetic
+        if f is None or f.kept is None:
+            return operand(x)
+        quotient, odds = x / (1 - f.dropout), f.dropout / (1 - f.dropout)
+        relative = gamma(4, ROUNDOFF)
+        if arithmetic is not None:
+            u = arithmetic.elementwise.unit_roundoff
+            relative += gamma(3, u) + odds * gamma(1, u)
+        return operand(quotient, relative * np.abs(quotient))
+
     @property
     def work(self) -> int:
         """The number of multiplications in one forward pass. An exponential counts as 8, and so
@@ -73,7 +90,7 @@ class AttentionCall(NamedTuple):
         scores = (*self.q.shape[:-1], self.k.shape[-2])
         whole: dict[str, Any] = {
             name: np.broadcast_to(x, scores)
-            for name in ("blocked", "distance")
+            for name in ("blocked", "distance", "kept")
             if (x := getattr(of_all_rows, name)) is not None
         }
         return of_all_rows._replace(**whole)

@@ -117,7 +117,7 @@ class _AlibiOptions(_ScaleOptions, total=False):
 
 
 class FeatureOptions(_AlibiOptions, LatentOptions, total=False):
-    """The options of `attention_vjp`."""
+    """The options of attention of which each row and its derivatives may depend."""
 
     bias: Annotated[Any, Option("float, broadcast to (…, H, n_q, n_k); −∞ masks the entry")]
 
@@ -152,7 +152,26 @@ class PagedOptions(_AlibiOptions, _ScoreOptions, total=False):
 
 
 class AttentionOptions(FeatureOptions, CausalOptions, total=False):
-    """The options of `attention` and `attention_jvp`."""
+    """The options of `attention_jvp`."""
+
+
+class DropoutOptions(TypedDict, total=False):
+    """The options of operations that leave out given weights."""
+
+    dropout_mask: Annotated[
+        Any, Option("bool, broadcast to (…, H, n_q, n_k): which weights dropout keeps (True); all without dropout")
+    ]
+    dropout: Annotated[
+        float, Option("p from 0 to less than 1, with a dropout_mask: the kept weights are divided by 1 − p", 0.0)
+    ]
+
+
+class ForwardOptions(AttentionOptions, DropoutOptions, total=False):
+    """The options of `attention`."""
+
+
+class GradientOptions(FeatureOptions, DropoutOptions, total=False):
+    """The options of `attention_vjp`."""
 
 
 class RotationOptions(AnswerOptions, total=False):

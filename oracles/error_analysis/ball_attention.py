@@ -269,9 +269,10 @@ def _pieces(
     for index in [...] if small else np.ndindex(head):
         operands = [x[index] for x in (*inputs, *others)]
         elementwise = setting.sharp or arithmetic is not None or any(x.rad is not None for x in operands)
+        drops = setting.features is not None and setting.features.kept is not None
         all_read = (
-            setting.visible.everything and n_k > 0 and not sinks
-        )  # else a centre would depend on what is not read, or miss a sink
+            setting.visible.everything and n_k > 0 and not sinks and not drops
+        )  # else a centre would depend on what is not read, or miss a sink or a weight
         yield (
             index,
             AttentionProblem(

@@ -38,6 +38,10 @@ distance may underflow too. `Terms.alibi_underflow` is 2η·max(1, |scale|), tim
 where the distance, or A over the scale, leaves the range. A matrix of A that is read in fewer bits
 rounds like a bias.  The difference slope·j − slope·p of two products is not covered: it cancels.
 
+**Dropout** multiplies each weight by M/(1 − p), where M is 0 or 1, after the log-sum-exp. M is exact,
+and it only leaves out terms of sums, so all bounds of errors stay true; those of each entry are
+multiplied by M. `AttentionCall.thinned` derives the error of the quotient.
+
 **The slope of the cap** is h = 1 − tanh²(s/c), which multiplies gradients of scores.  If tanh is
 off by a, h is off by 2|tanh|·a + a².  Here a is E/c, with the error E of t, plus cap·|tanh| for the
 rounding of the square.  The rounding of the difference is within cap·h, because cap counts six
@@ -63,6 +67,7 @@ class Features(NamedTuple):
     cap, after_bias  c, or None; and whether the cap acts on the sum with the bias
     bias             (…, n_q, n_k), finite, or None
     slope, distance  (…, n_q, 1) and (…, n_q, n_k): ALiBi adds their product. Both are None without it
+    kept, dropout    (…, n_q, n_k), 1 for a weight that dropout keeps and 0 for others, or None; and p
     blocked          with `after_mask` the entries (…, n_q, n_k) that become −c, else None
     sink             (…, n_q, 1), −∞ for a row without a sink, or None
     """
@@ -74,6 +79,8 @@ class Features(NamedTuple):
     sink: Array | None = None
     slope: Array | None = None
     distance: Array | None = None
+    kept: Array | None = None
+    dropout: float = 0.0
 
     @property
     def alibi(self) -> Array | None:
@@ -120,6 +127,8 @@ class Tiled(NamedTuple):
     blocked: Visible | None = None
     sink: Array | None = None
     slopes: Slopes | None = None
+    kept: Shared | None = None
+    dropout: float = 0.0
 
     @property
     def first_summands(self) -> int:
@@ -139,19 +148,30 @@ class Tiled(NamedTuple):
         )
         slopes = None if self.slopes is None else self.slopes.at(batch)
         sink = None if self.sink is None else self.sink[batch]
-        return self._replace(bias=bias, blocked=blocked, sink=sink, slopes=slopes)
+        kept = None if self.kept is None else self.kept.at(batch)
+        return self._replace(bias=bias, blocked=blocked, sink=sink, slopes=slopes, kept=kept)
 
     def tile(self, rows: slice, keys: slice) -> Features:
         """Return the features of some rows and keys."""
         hidden = None if self.blocked is None else self.blocked.tile(rows, keys)
+        slope, distance = (None, None) if self.slopes is None else self.slopes.tile(rows, keys)
         return Features(
             self.cap,
             self.after_bias,
             None if self.bias is None else self.bias.tile(rows, keys),
             None if hidden is None else ~hidden,
             None if self.sink is None else self.sink[..., rows, :],
-            *((None, None) if self.slopes is None else self.slopes.tile(rows, keys)),
+            slope,
+            distance,
+            self.kept_tile(rows, keys),
+            self.dropout,
         )
+
+    def kept_tile(self, rows: slice, keys: slice) -> Array | None:
+        """Return 1 for each weight of some rows and keys that dropout keeps, and 0 for others; None
+        without dropout.
+        """
+        return None if self.kept is None else self.kept.tile(rows, keys).astype(np.float64)
 
 
 class Logits(NamedTuple):

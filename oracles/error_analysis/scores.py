@@ -216,6 +216,12 @@ class AttentionProblem(NamedTuple):
         """
         return self.features is not None and self.features.first_summands > 0 and self.has_kernel
 
+    def kept(self, block: Block) -> Array | None:
+        """Return 1 for each weight of a tile that dropout keeps, and 0 for others; None without
+        dropout.
+        """
+        return None if self.features is None else self.features.kept_tile(block.rows, block.keys)
+
     def rounded_beyond(self, x: Operand) -> bool:
         """Return whether an operand may overflow when a kernel rounds it before a product. Then a
         weight of 0 times ∞ is NaN.

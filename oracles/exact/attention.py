@@ -233,7 +233,7 @@ def _live(allowed: Bools, features: Features) -> Bools:
     return has_entries if features.sink is None else has_entries | (features.sink > -np.inf)
 
 
-_ARRAYS = ("bias", "blocked", "sink", "slope", "distance")
+_ARRAYS = ("bias", "blocked", "sink", "slope", "distance", "kept")
 
 
 def _given(features: Features) -> dict[str, Any]:

@@ -46,6 +46,8 @@ __all__ = [
     "slopes_added",
     "softcap_slope",
     "softcapped",
+    "thinned",
+    "thinned_forward",
     "transposed",
     "visible_keys",
     "weights_of",
@@ -249,9 +251,24 @@ def weights_of(
     return w, responding(w, may), sink_weight / divisor, log_of_sum(largest, total), s
 
 
-def attention(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
+def thinned(x: Array, dropout_mask: Any, dropout: float | None) -> Array:
+    """Return weights, or their gradients, after dropout: x / (1 − p) where the mask keeps them, and 0
+    elsewhere.
+    """
+    return x if dropout_mask is None else np.where(dropout_mask, x / (1 - (dropout or 0.0)), 0.0)
+
+
+def thinned_forward(w: Array, dropout_mask: Any, dropout: float | None) -> Array:
+    """Return the weights that multiply the values in the forward pass."""
+    return thinned(w, dropout_mask, dropout)
+
+
+def attention(
+    q: Array, k: Array, v: Array, *, dropout_mask: Any = None, dropout: float | None = None, **options: Any
+) -> tuple[Array, Array]:
     """Return attention's output, the weights times the values, and the log-sum-exp."""
     w, _, sink_weight, lse, _ = weights_of(q, k, **options_of(q, k, **options))
+    w = thinned_forward(w, dropout_mask, dropout)
     return averages(w, v.take(key_heads(q.shape[-3], k.shape[-3]), -3), sink_weight == 0), lse
 
 
@@ -295,14 +312,15 @@ def attention_vjp(
     and the sinks.
     """
     bias, sink = options.get("bias"), options.get("sink")
+    drops = {name: options.pop(name, None) for name in ("dropout_mask", "dropout")}
     heads, groups, options = key_heads(q.shape[-3], k.shape[-3]), k.shape[-3], options_of(q, k, **options)
     w, live, sink_weight, _, s = weights_of(q, k, **options)
-    grad_weights = grad_out @ transposed(v.take(heads, -3))
+    grad_weights = thinned(grad_out @ transposed(v.take(heads, -3)), **drops)
     delta = (w * grad_weights).sum(-1, keepdims=True)
     of_lse = np.zeros(()) if grad_lse is None else in_lse_base(grad_lse[..., None])
     du = logit_gradient(live, grad_weights, delta, of_lse)
     ds = options["scale"] * du * softcap_slope(s, options.get("softcap"))
-    dk, dv = (group_sums(transposed(x) @ y, heads, groups) for x, y in ((ds, q), (w, grad_out)))
+    dk, dv = (group_sums(transposed(x) @ y, heads, groups) for x, y in ((ds, q), (thinned(w, **drops), grad_out)))
     dbias = bias_gradient(du if bias is options.get("bias") else 0.0 * du, bias)
     return ds @ k.take(heads, -3), dk, dv, dbias, sink_gradient(sink_weight, delta, of_lse, sink)
 

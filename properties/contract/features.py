@@ -4,7 +4,21 @@ attnspec passes each of them by keyword, and only to an implementation that decl
 
 __all__ = ["ATTENTION", "FEATURES", "KINDS", "NEEDS", "PACKED", "PAGED", "ROTATION"]
 
-ATTENTION = ("mask", "bias", "scale", "causal", "offset", "offsets", "window", "softcap", "sink", "grad_lse", "alibi")
+ATTENTION = (
+    "mask",
+    "bias",
+    "scale",
+    "causal",
+    "offset",
+    "offsets",
+    "window",
+    "softcap",
+    "sink",
+    "grad_lse",
+    "alibi",
+    "dropout_mask",
+    "dropout",
+)
 """The features of attention, next to q, k and v. `offset` is one number, `offsets` is one number
 for each element of the batch.
 """
@@ -45,7 +59,7 @@ _FREQUENCIES = ("base", "seq_len", *(kind for kind in KINDS if kind != "default"
 FEATURES = (*ATTENTION, *PACKED, *PAGED, *ROTATION, *_FREQUENCIES)
 """All features."""
 
-NEEDS = {"offsets": "offset", "sections": "positions", **dict.fromkeys(_OF_YARN, "yarn")}
+NEEDS = {"offsets": "offset", "dropout": "dropout_mask", "sections": "positions", **dict.fromkeys(_OF_YARN, "yarn")}
 """Features that no call can show without another one. With equal positions in time, height and
 width, sections change nothing. Only YaRN has ramps.
 """

@@ -66,6 +66,10 @@ _FEATURED = (
         _ALIBI,
     ),
 )
+_DROPOUT = optional(
+    array("dropout_mask", "* num_heads n_q n_k", Kind.INTEGERS, broadcasts=True),
+    setting("dropout"),
+)
 _HEADED_OUT = array("out", "* num_heads n_q value_dim")
 _HEADED_LSE = array("lse", "* num_heads n_q", Kind.LOG_SUM_EXP)
 
@@ -173,10 +177,10 @@ OPERATIONS: dict[str, Operation] = {
         _operation("scaled_dot_product_attention_jvp", (*_QKV, _MASK, *tangents(*_QKV)), tangents(_OUT), *_DERIVED),
         _operation("causal_attention", _QKV, (_OUT,), "causal", "dead_rows"),
         _operation("grouped_query_attention", (*_HEADED, _HEADED_MASK), (_HEADED_OUT,), "kv_heads", *_MASKING),
-        _operation("attention", _FEATURED, (_HEADED_OUT, _HEADED_LSE), *_MASKING, *_FEATURES),
+        _operation("attention", (*_FEATURED, *_DROPOUT), (_HEADED_OUT, _HEADED_LSE), *_MASKING, *_FEATURES),
         _operation(
             "attention_vjp",
-            (*_FEATURED, gradient(_HEADED_OUT), *optional(gradient(_HEADED_LSE))),
+            (*_FEATURED, *_DROPOUT, gradient(_HEADED_OUT), *optional(gradient(_HEADED_LSE))),
             tangents(*_HEADED, _BIAS, _SINK),
             *_DERIVED,
             *_FEATURES,

@@ -176,6 +176,30 @@ def alibi_equals_a_bias_of_slopes_times_distances(case: Case) -> Sequence[Term] 
     return [Term(instead={"alibi": np.zeros_like(case.alibi), "bias": bias})] if is_exact else None
 
 
+@row(ATTENTION, features=("dropout_mask",))
+def dropout_that_keeps_all_weights_changes_nothing(case: Case) -> Sequence[Term] | None:
+    """For every test input without dropout: a dropout mask of True, without a dropout, gives the same
+    result.
+    """
+    if case.dropout_mask is not None or case.conventions.dead_rows == "uniform":
+        return None
+    return [Term(instead={"dropout_mask": np.ones(scores_shape(case.arguments), bool)})]
+
+
+@row(ATTENTION, features=("dropout_mask",))
+def parts_of_a_dropout_mask_add_up(case: Case) -> Sequence[Term] | None:
+    """For every dropout mask split into two by its entries: the outputs of both parts add up to the
+    output of the mask, and the log-sum-exp is the same under each.
+    """
+    if case.dropout_mask is None:
+        return None
+    part = case.choose.bits(case.dropout_mask.shape, 0.5)
+    return [
+        Term({}, {"lse": case.once(number == 0)}, {"dropout_mask": case.dropout_mask & each})
+        for number, each in enumerate((part, ~part))
+    ]
+
+
 @row(ATTENTION, features=("scale",), name="scale=s equals multiplying the queries by s")
 def scale_equals_multiplying_the_queries(case: Case) -> Sequence[Term] | None:
     """For every power of two f: queries times f, with the scale divided by f, give the same result."""
@@ -193,6 +217,7 @@ def appending_masked_keys_changes_nothing(case: Case) -> Sequence[Term] | None:
     mask = lengthened(case.mask, shape, count)
     placed = case.offset is not None or case.conventions.causal == "top_left"
     per_key = case.bias is None or case.bias.shape[-1] == shape[-1] > 1
+    per_key = per_key and case.arguments.get("dropout_mask") is None
     composes = rules_compose({**arguments, "mask": mask}, implementation)
     if not (placed and per_key and composes and masked_keys_weigh_nothing(implementation)):
         return None
@@ -215,7 +240,7 @@ def a_sink_equals_one_more_key_with_value_0(subject: Subject, *case: Any) -> boo
     Causal cases, windows, ALiBi, and rows that may be fully masked cannot test this law.
     """
     arguments = arguments_by_name(subject, case)
-    if arguments["sink"] is None or places_matter(arguments):
+    if arguments["sink"] is None or places_matter(arguments) or arguments["dropout_mask"] is not None:
         return False
     if not bias_adds_to_scores(arguments, subject.implementation):
         return False

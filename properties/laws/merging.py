@@ -64,7 +64,9 @@ def merging_attention_over_two_parts_of_the_keys_gives_the_whole(subject: Subjec
         of_keys = dict(arguments, k=arguments["k"][..., keys, :], v=arguments["v"][..., keys, :], sink=sink)
         of_keys |= {
             parameter: argument[..., keys] if argument is not None and argument.shape[-1] == n_k else argument
-            for parameter, argument in ((parameter, arguments[parameter]) for parameter in ("mask", "bias"))
+            for parameter, argument in (
+                (parameter, arguments[parameter]) for parameter in ("mask", "bias", "dropout_mask")
+            )
         }
         if places_matter(arguments):
             of_keys["offset"] = first_query_position(arguments, implementation) - (keys.start or 0)

@@ -28,7 +28,8 @@ class Rows:
 
     As for other laws, the symmetry's name is the function's name with spaces, and the docstring is
     the statement, unless both are given. The laws apply to implementations that declare all
-    `features` and that `exempts` does not exempt. The test inputs come from `domains` (input
+    `features` and that `exempts` does not exempt. A derivative that does not take such a feature has no
+    law. The test inputs come from `domains` (input
     families), or from the usual domains of the operation.
     """
 
@@ -50,7 +51,8 @@ class Rows:
             sentence = name or terms.__name__.replace("_", " ")
             symmetry = Symmetry(sentence, statement or " ".join((terms.__doc__ or "").split()), terms)
             for operation in OPERATIONS.values():
-                if operation.forward not in forwards:
+                lost = {*features} & {*OPERATIONS[operation.forward].options} - {*operation.options}
+                if operation.forward not in forwards or lost:
                     continue
                 offered = tuple(name for name in domains or usual(operation.name) if name in DOMAINS[operation.name])
                 self.law(

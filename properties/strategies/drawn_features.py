@@ -15,6 +15,7 @@ __all__ = ["SOFTCAPS", "alibi", "bias", "chosen", "scales", "setting", "sink"]
 _SIDES = (2, 1, 0, 3, 1, 2, 5, 7, 8, 15, 16, 31, 32, 33, 64, 127)
 SOFTCAPS = (1.0, 5.0, 30.0, 0.5, 50.0)
 _SCALES = (1.0, 0.3, 0.0, -0.5)
+_DROPOUTS = (0.5, 0.25, 0.1, 0.9, 0.0)
 
 
 def chosen(
@@ -49,6 +50,10 @@ def chosen(
     features |= always
     if implementation.resolved_conventions.causal_with_mask == "refuse" and {"causal", "mask"} <= features:
         features.remove("mask" if always else "causal")
+    if "dropout" in features:
+        features.add("dropout_mask")
+    if implementation.resolved_conventions.dead_rows == "uniform":  # such rows have no dropout
+        features -= {"dropout", "dropout_mask"}
     tangents = {
         f"d{parameter}"
         for parameter in declared
@@ -70,12 +75,14 @@ def scales(implementation: Implementation) -> list[float]:
 def setting(
     parameter: str, implementation: Implementation, sizes: Mapping[str, int], lead: tuple[int, ...], choose: Choices
 ) -> float | bool | int | tuple[int | None, int | None] | Array:
-    """Draw and return a scale, a softcap, an offset, a window, or whether attention is causal."""
+    """Draw and return a scale, a softcap, a dropout, an offset, a window, or whether attention is causal."""
     n_q, n_k = (sizes.get(name, sizes.get(f"total_{name[-1]}", 0)) for name in ("n_q", "n_k"))
     if parameter == "scale":
         return choose.among(scales(implementation))
     if parameter == "softcap":
         return choose.among(SOFTCAPS)
+    if parameter == "dropout":
+        return choose.among(_DROPOUTS)
     if parameter == "causal":
         return "page_size" not in sizes  # with pages, causality is the default
     if parameter == "offset":

@@ -53,11 +53,17 @@ def _parents(shape: tuple[int, ...], sizes: Mapping[str, int], choose: Choices) 
     return np.where(choose.bits(shape, 0.1), -1, parents)
 
 
+def _kept(shape: tuple[int, ...], sizes: Mapping[str, int], choose: Choices) -> Any:
+    """Return which weights dropout keeps, as booleans: a share of them, few, or all."""
+    return choose.bits(shape)
+
+
 INTEGERS: dict[str, Callable[[tuple[int, ...], Mapping[str, int], Choices], Any]] = {
     "lengths": _lengths,
     "indices": _indices,
     "ids_q": _documents,
     "ids_k": _documents,
     "parents": _parents,
+    "dropout_mask": _kept,
 }
 """The function that draws each parameter of integers."""

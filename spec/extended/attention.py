@@ -11,6 +11,7 @@ of key head h // (H / H_kv):
     visible    mask ∧ (not causal ∨ j ≤ p) ∧ (left is None ∨ j ≥ p − left) ∧ (right is None ∨ j ≤ p + right) ∧ bias > −∞
     sum        D = Σ exp(u) over the visible keys, and exp(sink) where there is a sink
     weights    w = exp(u) / D, and 0 where a key is not visible
+    dropout    w ← w · M / (1 − p), in the output alone, where M is a given mask of 0 and 1
     results    out = Σ w v and lse = log D, the natural logarithm
 
 Shapes: q is (…, H, nQ, d), k is (…, HKv, nK, d), v is (…, HKv, nK, dV) with H a multiple of HKv;
@@ -41,6 +42,7 @@ from spec.extended.alibi import distance_bias
 from spec.extended.arguments import broadcast, finite
 from spec.extended.attention_steps import (
     attention_scores,
+    dropout_factors,
     finite_sink,
     group_of,
     scale_factor,
@@ -160,6 +162,8 @@ def attention(
     softcap: Scalar | None = None,
     sink: Tensor[Array, "H"] | None = None,
     alibi: Tensor[Array, "H"] | None = None,
+    dropout_mask: Bool[Array, "*dropped"] | None = None,
+    dropout: float = 0.0,
     scalar: Context | None = None,
 ) -> tuple[Tensor[Array, "*batch H nQ dV"], Tensor[Array, "*batch H nQ"]]:
     """Return (out, lse): for each query the weighted mean of its visible values, and the logarithm
@@ -174,6 +178,7 @@ def attention(
     - A row without a visible key: out 0, lse −∞. With a sink: out 0, lse the sink.
     - nK = 0: every row is a row without a visible key. nQ = 0, H = 0, dV = 0: empty results. d = 0:
       all scores are 0.
+    - Dropout leaves the log-sum-exp unchanged, and the sink too. A row may lose all its weights: out 0.
     - A bias of −∞ masks its key. +∞ and NaN are refused in a bias and in a sink, and so is a slope
       that is not finite.
 
@@ -188,15 +193,18 @@ def attention(
     [[-inf, 0.0]]
     >>> attention(q, k, v, alibi=np.array([np.log(3.0)]))[0].round(6).tolist()  # weights (1, ⅓) ÷ 4/3, then reversed
     [[[1.5], [2.5]]]
+    >>> attention(q, k, v, dropout_mask=np.array([[True, False], [True, True]]), dropout=0.5)[0].tolist()  # twice ½ · 1
+    [[[1.0], [4.0]]]
     """
     seen: Any = {"mask": mask, "causal": causal, "offset": offset, "window": window}
     r = attention_weights(q, k, bias=bias, scale=scale, softcap=softcap, sink=sink, alibi=alibi, **seen)
     *batch, heads, n_q, n_k = r.scores.shape
-    group = group_of(heads, k.shape[-3])
+    group, factors = group_of(heads, k.shape[-3]), dropout_factors(r.scores.shape, dropout_mask, dropout)
 
     def out(*index: int) -> Scalar:
         *b, h, i, c = index
-        return total(r.weights[*b, h, i, j] * v[*b, h // group, j, c] for j in range(n_k) if r.visible[*b, h, i, j])
+        weights = {j: r.weights[*b, h, i, j] * factors[*b, h, i, j] for j in range(n_k) if r.visible[*b, h, i, j]}
+        return total(w * v[*b, h // group, j, c] for j, w in weights.items())
 
     return tabulate((*batch, heads, n_q, v.shape[-1]), out), r.lse
 

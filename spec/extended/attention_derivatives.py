@@ -3,7 +3,7 @@ and the tangents of both outputs.
 
 This module is not TorchLean's: see `spec.extended`. The letters and the arguments are explained in
 `spec.extended.attention`; w_sink is exp(sink − lse), the share of the sink. With T = g · vᵀ and
-δ = Σⱼ w T:
+δ = Σⱼ w T; under dropout T and the w of dv are multiplied by M / (1 − p):
 
     VJP    dU = w ⊙ (T − δ + g_lse),  dS = dU ⊙ (1 − tanh²(s / c)),
            dq = dS · k × scale,  dk = dSᵀ · q × scale,  dv = wᵀ · g,  dbias = dU,  dsink = Σ w_sink · (g_lse − δ)
@@ -26,7 +26,7 @@ from jaxtyping import Bool
 from spec.context import Context, Scalar
 from spec.extended.arguments import broadcast
 from spec.extended.attention import attention_weights
-from spec.extended.attention_steps import group_of, total
+from spec.extended.attention_steps import dropout_factors, group_of, total
 from spec.lean import definition
 from spec.scope import alpha
 from spec.tensor_core import Array, Tensor, replicate, tabulate
@@ -51,6 +51,8 @@ def attention_vjp(
     softcap: Scalar | None = None,
     sink: Tensor[Array, "H"] | None = None,
     alibi: Tensor[Array, "H"] | None = None,
+    dropout_mask: Bool[Array, "*dropped"] | None = None,
+    dropout: float = 0.0,
     scalar: Context | None = None,
 ) -> tuple[
     Tensor[Array, "*batch H nQ d"],
@@ -80,12 +82,13 @@ def attention_vjp(
     seen: Any = {"mask": mask, "causal": causal, "offset": offset, "window": window}
     r = attention_weights(q, k, bias=bias, scale=scale, softcap=softcap, sink=sink, alibi=alibi, **seen)
     *_, heads, n_q, n_k = shape = r.scores.shape
-    group, d_v = group_of(heads, k.shape[-3]), v.shape[-1]
+    group, d_v, factors = group_of(heads, k.shape[-3]), v.shape[-1], dropout_factors(shape, dropout_mask, dropout)
 
     def row(*at: int) -> list[Scalar]:
         *b, h, _ = at
         visible_keys = [j for j in range(n_k) if r.visible[*at, j]]
-        T = {j: total(grad_out[*at, c] * v[*b, h // group, j, c] for c in range(d_v)) for j in visible_keys}
+        of_values = {j: total(grad_out[*at, c] * v[*b, h // group, j, c] for c in range(d_v)) for j in visible_keys}
+        T = {j: of_values[j] * factors[*at, j] for j in visible_keys}
         delta = total(r.weights[*at, j] * T[j] for j in visible_keys)
         from_lse = alpha.zero if grad_lse is None or alpha.is_neg_inf(r.lse[at]) else grad_lse[at]
         dU = [r.weights[*at, j] * (T[j] - delta + from_lse) if j in T else alpha.zero for j in range(n_k)]
@@ -116,7 +119,7 @@ def attention_vjp(
     return (
         tabulate(q.shape, dq),
         tabulate(k.shape, of_key(q, dS)),
-        tabulate(v.shape, of_key(grad_out, r.weights)),
+        tabulate(v.shape, of_key(grad_out, r.weights * factors)),
         None if bias is None else _gathered(dU, bias.shape),
         None
         if sink is None

@@ -75,6 +75,9 @@ def inputs_of_attention(draw, domain, derivatives=()):
         "v": draw(arrays(*batch, key_heads, n_k, d_v)),
         **draw(features(batch, heads, n_q, n_k)),
     }
+    if "tangents" not in derivatives and draw(st.booleans()):
+        found["dropout_mask"] = draw(masks(*_broadcast_shape(draw, *batch, heads, n_q, n_k)))
+        found["dropout"] = draw(st.sampled_from([0.0, 0.5, 0.25]))
     if "tangents" in derivatives:
         found |= {
             "d" + name: draw(arrays(*found[name].shape)) for name in ("q", "k", "v", "bias", "sink") if name in found

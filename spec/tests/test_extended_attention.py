@@ -52,6 +52,8 @@ def vectorised(
     softcap=None,
     sink=None,
     alibi=None,
+    dropout_mask=None,
+    dropout=0.0,
 ):
     """(out, lse) with whole arrays."""
     q, k, v = MPF(q), *(np.repeat(MPF(t), q.shape[-3] // k.shape[-3], axis=-3) for t in (k, v))
@@ -72,7 +74,8 @@ def vectorised(
     D = e.sum(-1) + (0 if sink is None else EXP(MPF(sink))[:, None])
     empty = D == 0
     D = np.where(empty, mpmath.mpf(1), D)
-    return np.matmul(e, v) / D[..., None], np.where(empty, -mpmath.inf, LOG(D))
+    of_values = e if dropout_mask is None else np.where(dropout_mask, e / (1 - mpmath.mpf(dropout)), mpmath.mpf(0))
+    return np.matmul(of_values, v) / D[..., None], np.where(empty, -mpmath.inf, LOG(D))
 
 
 def assert_encloses(balls, numbers):

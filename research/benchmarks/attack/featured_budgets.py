@@ -175,7 +175,7 @@ def draw(family: str, a: Arithmetic, rng: Generator) -> FeaturedTrial:
 
 def _options(a: Arithmetic, rng: Generator, arrays: dict[str, Array], drawn: dict[str, Any]) -> dict[str, Any]:
     """The options with a scale that the format holds, and a cap that binary32 holds."""
-    results = dict(drawn)
+    results = {name: x for name, x in drawn.items() if name not in ("dropout_mask", "dropout")}
     if "scale" in results:
         results["scale"] = float(rounding(a.elementwise)(np.array(results["scale"])))
     if "softcap" in results:

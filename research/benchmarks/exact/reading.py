@@ -124,6 +124,8 @@ def read(given: Given) -> Reading:
         "window": (left, right),
         "scale": scale,
         "softcap": given.get("softcap"),
+        "dropout": given.get("dropout"),
+        "dropout_mask": None if given.get("dropout_mask") is None else reading.meant(given["dropout_mask"]),
     }
     return Reading(x, keywords, order, conventions, visible, steps)
 
