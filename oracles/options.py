@@ -183,7 +183,7 @@ class RotationOptions(AnswerOptions, total=False):
     inv_freq: Annotated[Any, Option("the frequencies (r/2,): an array, or an Enclosure whose radius counts")]
     attention_factor: Annotated[Any, Option("a number, or an Enclosure of one, that multiplies cosines and sines", 1.0)]
     rotary_dim: Annotated[Any, Option("r, how many of the first channels rotate; head_dim by default")]
-    sections: Annotated[Any, Option("(t, h, w): how many pairs rotate by time, by height and by width")]
+    sections: Annotated[Any, Option("(t, h, w): how many pairs rotate by time, by height and by width; or (h, w)")]
 
 
 class Answer(NamedTuple):

@@ -153,11 +153,11 @@ def rotating_channels(dim: int, rotary_dim: int | None) -> int:
 
 
 def row_positions(shape: tuple[int, ...], start_pos: int, positions: Any, sections: Any) -> Any:
-    """Return the position of each row. With sections, return it along three axes."""
+    """Return the position of each row. With sections, return it along the axis of each."""
     if positions is not None:
         return positions
     counted = start_pos + np.arange(shape[-2])
-    return counted if sections is None else np.stack([counted] * 3)
+    return counted if sections is None else np.stack([counted] * len(sections))
 
 
 def pair_frequencies(r: int, inv_freq_: Any) -> Array:
@@ -167,7 +167,7 @@ def pair_frequencies(r: int, inv_freq_: Any) -> Array:
 
 def pair_axes(pairs: int, sections: Any) -> Any:
     """Return the axis of each pair: blocks of pairs for time, height and width."""
-    return np.repeat(np.arange(3), sections)[:pairs]
+    return np.repeat(np.arange(len(sections)), sections)[:pairs]
 
 
 def pair_angles(at: Any, f: Array, sections: Any) -> Array:

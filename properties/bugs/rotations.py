@@ -289,7 +289,7 @@ def rope_all_channels_rotate() -> tuple[Callable[..., Any], ...]:
 )
 def rope_axes_in_reverse(pairs: int, sections: Any) -> Any:
     """The blocks of axes are width, height, time instead of time, height, width."""
-    return np.repeat(np.arange(3)[::-1], sections[::-1])[:pairs]
+    return np.repeat(np.arange(len(sections))[::-1], sections[::-1])[:pairs]
 
 
 @bug.in_step(
@@ -303,6 +303,55 @@ def rope_axes_in_reverse(pairs: int, sections: Any) -> Any:
 def rope_time_alone(pairs: int, sections: Any) -> Any:
     """All pairs rotate by the position in time."""
     return np.zeros(pairs, int)
+
+
+def _along(axis_of: Callable[[Any, Any], Any], x: Array, start_pos: int, options: dict[str, Any]) -> Array:
+    """Return x rotated by the position of an axis for each pair, where `axis_of` gives the axes of
+    pairs, from their numbers and the sections.
+    """
+    sections = options.get("sections")
+    if sections is None:
+        return right.rope(x, start_pos, **options)
+    f = right.pair_frequencies(right.rotating_channels(x.shape[-1], options.get("rotary_dim")), options.get("inv_freq"))
+    at = np.asarray(right.row_positions(x.shape, start_pos, options.get("positions"), sections))
+    axes = axis_of(np.arange(len(f)), np.array(sections))
+    tables = right.scaled_tables(np.moveaxis(at, 0, -1)[..., axes] * f, options.get("attention_factor"))
+    return right.beside(right.apply_rotary(x[..., : 2 * len(f)], *tables), x)
+
+
+@bug.in_operation(
+    ROPE,
+    law="each pair rotates by the position of the axis that it belongs to",
+    promises={"conventions": Conventions(mrope="interleaved")},
+    effect="The last pairs of an image rotate by height and width instead of time.",
+    repair="Take every third pair up to three times the section.",
+    citations=("XPU-Forces/mojo_opset#276",),
+)
+def rope_interleaved_to_the_end(x: Array, start_pos: int = 0, **options: Any) -> Array:
+    """The code interleaves the axes over all pairs, whatever the sections of height and width are."""
+    return _along(lambda pair, sections: pair % len(sections), x, start_pos, options)
+
+
+@bug.in_operation(
+    ROPE,
+    law="each pair rotates by the position of the axis that it belongs to",
+    promises={"conventions": Conventions(mrope="interleaved")},
+    effect="Saturated sections rotate some pairs of time by height and width.",
+    repair="Give time the pairs that the loop of every third pair leaves.",
+    origin="sections of 8, 12 and 12 among 32 pairs are counted out, but the loop that models run gives 11, 11 and "
+    "10; compare mflux-community/mflux#483",
+)
+def rope_saturated_sections_counted_out(x: Array, start_pos: int = 0, **options: Any) -> Array:
+    """The code takes axes in turn until each has as many pairs as its section says."""
+
+    def axis_of(pair: Any, sections: Any) -> Any:
+        left, axes = sections.tolist(), list[int]()
+        while len(axes) < len(pair):
+            axes += [axis for axis, number in enumerate(left) if number]
+            left = [max(number - 1, 0) for number in left]
+        return np.array(axes[: len(pair)], int)
+
+    return _along(axis_of, x, start_pos, options)
 
 
 @bug.in_operation(

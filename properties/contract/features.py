@@ -36,6 +36,9 @@ Packed sequences always have cu_q.
 ROTATION = ("positions", "inv_freq", "attention_factor", "rotary_dim", "sections")
 """The features of rope, next to x and a first position."""
 
+AXIAL = ("axial",)
+"""The feature of sections: two of them, of height and width, are taken too."""
+
 _ORIGINAL = "original_max_position_embeddings"
 KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "default": ((), ()),
@@ -56,10 +59,16 @@ parameters, each of which is a feature. Every kind except the default is a featu
 _OF_YARN = KINDS["yarn"][1][:-1]
 _FREQUENCIES = ("base", "seq_len", *(kind for kind in KINDS if kind != "default"), *_OF_YARN)
 
-FEATURES = (*ATTENTION, *PACKED, *PAGED, *ROTATION, *_FREQUENCIES)
+FEATURES = (*ATTENTION, *PACKED, *PAGED, *ROTATION, *AXIAL, *_FREQUENCIES)
 """All features."""
 
-NEEDS = {"offsets": "offset", "dropout": "dropout_mask", "sections": "positions", **dict.fromkeys(_OF_YARN, "yarn")}
+NEEDS = {
+    "offsets": "offset",
+    "dropout": "dropout_mask",
+    "sections": "positions",
+    "axial": "sections",
+    **dict.fromkeys(_OF_YARN, "yarn"),
+}
 """Features that no call can show without another one. With equal positions in time, height and
 width, sections change nothing. Only YaRN has ramps.
 """

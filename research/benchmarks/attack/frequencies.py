@@ -180,7 +180,8 @@ def rotated(operation: str, family: str, rng: Generator) -> Call:
         parameters_said |= {
             "rotary_dim": 2 * pairs,
             "positions": parameters_said.get(
-                "positions", np.stack([rows] * 3) if "sections" in parameters_said else rows
+                "positions",
+                np.stack([rows] * len(parameters_said["sections"])) if "sections" in parameters_said else rows,
             ),
         }
         del parameters_said["start_pos"]

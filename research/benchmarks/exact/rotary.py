@@ -71,7 +71,9 @@ def rope(given: Given, back: bool = False) -> tuple[Balls, ...]:
     positions = given.get("positions")
     if positions is None:
         counted = given.get("start_pos", 0) + np.arange(x.shape[-2])
-        positions = np.broadcast_to(counted, (3, x.shape[-2])) if given.get("sections") else counted
+        positions = (
+            np.broadcast_to(counted, (len(given["sections"]), x.shape[-2])) if given.get("sections") else counted
+        )
     keywords = {
         "rotary_dim": channels,
         "sections": given.get("sections"),
