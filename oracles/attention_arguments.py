@@ -236,12 +236,14 @@ def _of_heads(given: Any, name: str, layout: _Layout, arithmetic: Arithmetic | N
 
 
 def _slopes(given: Any, layout: _Layout, asked: Answer, positions: NDArray[np.int64]) -> Slopes:
-    """Return ALiBi's slopes, numbers of the elementwise format, and the positions of the folded rows.
-    Raises ValueError for slopes that are not finite, and for positions whose distances from keys are
+    """Return ALiBi's slopes, numbers of the elementwise format or of the inputs', whichever is finer, and
+    the positions of the folded rows. Raises ValueError for slopes that are not finite, and for positions whose distances from keys are
     not integers of float64.
     """
-    of_slopes = asked.arithmetic and replace(asked.arithmetic, inputs=asked.arithmetic.elementwise)
-    alibi = _of_heads(given, "alibi", layout, of_slopes)
+    arithmetic = asked.arithmetic
+    if arithmetic is not None and arithmetic.elementwise.holds(arithmetic.inputs):
+        arithmetic = replace(arithmetic, inputs=arithmetic.elementwise)
+    alibi = _of_heads(given, "alibi", layout, arithmetic)
     if not np.isfinite(alibi).all():
         raise ValueError("alibi has a slope that is not finite, but all slopes should be finite.")
     if np.abs(positions).max(initial=0) > FARTHEST_OF_ALIBI:

@@ -193,6 +193,7 @@ ELSEWHERE: dict[str, str] = {
     "alibi_slopes": "It is the slope of each head: the extended definitions state it.",
     "alibi_bias": "It is each head's slope times the distance: the extended definitions state it.",
     "rotary_frequencies": "Each kind of frequencies has a page of its own: the extended definitions state them.",
+    "rotary_embedding": "It rotates queries and keys by the frequencies of a kind: the extended definitions state it.",
     "rotary_tables": "They are the cosines and sines of positions times frequencies: the extended definitions state "
     "them.",
     "decode": "It is attention over the keys in a cache after a program of steps, with an offset and a window.",
@@ -340,6 +341,10 @@ EXTENDED: dict[str, Equation] = {
         r"\begin{pmatrix} y_a \\ y_b \end{pmatrix} ="
         r" m \begin{pmatrix} \cos\,\theta & -\sin\,\theta \\ \sin\,\theta & \cos\,\theta \end{pmatrix}"
         r" \begin{pmatrix} x_a \\ x_b \end{pmatrix}, \qquad \theta = p f_i"
+    ),
+    "rotary_embedding": Equation(
+        r"(y^q, y^k) = (\operatorname{rope}(q), \operatorname{rope}(k)), \qquad f_i ="
+        r" \frac{\mathrm{invFreq}_i(\mathrm{kind})}{\mathrm{freqFactors}_i}"
     ),
     "mrope_axes": Equation(r"\mathrm{axis}_i \in \{ t, h, w \}, \qquad t + h + w = r/2"),
 }

@@ -29,14 +29,15 @@ converted or flushed. For the same reason the slope of the exponential's argumen
 |bias|.
 
 **ALiBi** adds A = −slope·|p − j|, or slope·j, where a bias is added. Both sums round, so with a bias
-and ALiBi the error of a sum counts twice, of |t| + |bias| + |A|.  A kernel first multiplies the slope
-by log₂e, or divides it by the scale, if it adds A before the product with the scale. This rounds the
-constant, the scale, and the product or the quotient: three roundings. The distance as a number of the
-format and its product with the slope are two more: `Terms.alibi` is γ₅, times |A|.  A slope that
-underflows by η moves A by η·|p − j|, times the scale if the slope was divided by it; the product of the
-distance may underflow too. `Terms.alibi_underflow` is 2η·max(1, |scale|), times |p − j|. The bound is ∞
-where the distance, or A over the scale, leaves the range. A matrix of A that is read in fewer bits
-rounds like a bias.  The difference slope·j − slope·p of two products is not covered: it cancels.
+and ALiBi the error of a sum counts twice, of |t| + |bias| + |A|.  A kernel may round the slope where it
+reads it. It multiplies the slope by log₂e, or divides it by the scale, if it adds A before the product
+with the scale. This rounds the constant, the scale, and the product or the quotient: four roundings with
+the first. The distance as a number of the format and its product with the slope are two more:
+`Terms.alibi` is γ₆, times |A|.  A slope that underflows by η moves A by η·|p − j|, times the scale if
+the slope was divided by it; the product of the distance may underflow too. `Terms.alibi_underflow` is
+2η·max(1, |scale|), times |p − j|. The bound is ∞ where the distance, or A over the scale, leaves the
+range. A matrix of A that is read in fewer bits rounds like a bias.  The difference slope·j − slope·p of
+two products is not covered: it cancels.
 
 **Dropout** multiplies each weight by M/(1 − p), where M is 0 or 1, after the log-sum-exp. M is exact,
 and it only leaves out terms of sums, so all bounds of errors stay true; those of each entry are

@@ -524,12 +524,12 @@ class Terms:
         loses=lambda a: step(a.bias, a),
         kernel="bfloat16 bias",
     )
-    # Five roundings: three of the slope, times log₂e or over the scale; the distance; their product.
+    # Six roundings: four of the slope, read and times log₂e or over the scale; the distance; their product.
     alibi: float = rounding(
         "ALiBi's slope times the distance",
         "|A|",
-        lambda at: gamma(5, at.u),
-        independent(lambda a: 5 * _u(a)),
+        lambda at: gamma(6, at.u),
+        independent(lambda a: 6 * _u(a)),
         kernel="nine bits from the slope to the weight",
     )
     tangent_dot: float = rounding(

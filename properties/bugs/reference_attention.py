@@ -255,7 +255,7 @@ def thinned(x: Array, dropout_mask: Any, dropout: float | None) -> Array:
     """Return weights, or their gradients, after dropout: x / (1 − p) where the mask keeps them, and 0
     elsewhere.
     """
-    return x if dropout_mask is None else np.where(dropout_mask, x / (1 - (dropout or 0.0)), 0.0)
+    return x if dropout_mask is None else np.asarray(x * (dropout_mask / (1 - (dropout or 0.0))))
 
 
 def thinned_forward(w: Array, dropout_mask: Any, dropout: float | None) -> Array:

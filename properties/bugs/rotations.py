@@ -12,6 +12,7 @@ from oracles.ball import Array
 from properties.bugs import reference_positions as right
 from properties.bugs.bug import Memory, Register
 from properties.bugs.kernels import rounded_to
+from properties.bugs.reference_frequencies import rotary_frequencies
 
 bug = Register()
 ROPE, VJP, TABLES = "rope", "rope_vjp", "rotary_tables"
@@ -365,3 +366,52 @@ def rope_saturated_sections_counted_out(x: Array, start_pos: int = 0, **options:
 def rope_blocks_where_axes_interleave(x: Array, start_pos: int = 0, **options: Any) -> Array:
     """The code uses blocks of time, height and width for a model that interleaves the axes."""
     return right.rope(x, start_pos, **options)
+
+
+# -- Queries and keys rotated by a kind of frequencies ---------------------------------------------
+
+_EMBEDDING = "rotary_embedding"
+_BY_KIND = "queries and keys rotated by a kind are within their error limit"
+
+
+@bug.in_step(
+    "divided",
+    seen=_EMBEDDING,
+    law=_BY_KIND,
+    effect="Beyond the original context, slow pairs rotate too fast, and the model forgets the prompt.",
+    repair="Pass the factors to the rotation.",
+    citations=("ikawrakow/ik_llama.cpp#2291", "ollama/ollama#5924"),
+)
+def embedding_without_freq_factors(f: Array, freq_factors: Any) -> Array:
+    """The code loads the factors of the frequencies, and never uses them."""
+    return f
+
+
+@bug.in_step(
+    "divided",
+    seen=_EMBEDDING,
+    law=_BY_KIND,
+    effect="Slow pairs rotate faster instead of slower.",
+    repair="Divide the frequencies by the factors.",
+    origin="factors are divisors in ggml and multipliers elsewhere; compare InfiniTensor/InfiniCore#1200",
+)
+def embedding_times_freq_factors(f: Array, freq_factors: Any) -> Array:
+    """The code multiplies the frequencies by the factors."""
+    return f if freq_factors is None else f * freq_factors
+
+
+@bug.in_operation(
+    _EMBEDDING,
+    law=_BY_KIND,
+    effect="Scores of YaRN and LongRoPE are too small: the factor acts once instead of twice.",
+    repair="Multiply the rotated keys by the attention factor too.",
+    origin="one call rotates queries and keys, and the factor is folded into the queries",
+)
+def embedding_factor_of_queries_alone(q: Array, k: Array, positions: Any, kind: str, **given: Any) -> Any:
+    """The code multiplies only the queries by the attention factor."""
+    rotated_q, rotated_k = right.rotary_embedding(q, k, positions, kind, **given)
+    _, factor = rotary_frequencies(
+        kind, q.shape[-1], **{name: value for name, value in given.items() if name != "freq_factors"}
+    )
+    r = given.get("rotary_dim") or k.shape[-1]
+    return rotated_q, np.concatenate([rotated_k[..., :r] / factor, rotated_k[..., r:]], -1)

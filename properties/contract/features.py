@@ -39,6 +39,9 @@ ROTATION = ("positions", "inv_freq", "attention_factor", "rotary_dim", "sections
 AXIAL = ("axial",)
 """The feature of sections: two of them, of height and width, are taken too."""
 
+DIVISORS = ("freq_factors",)
+"""The feature of a rotation by a kind of frequencies: a divisor of each frequency."""
+
 _ORIGINAL = "original_max_position_embeddings"
 KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "default": ((), ()),
@@ -59,7 +62,7 @@ parameters, each of which is a feature. Every kind except the default is a featu
 _OF_YARN = KINDS["yarn"][1][:-1]
 _FREQUENCIES = ("base", "seq_len", *(kind for kind in KINDS if kind != "default"), *_OF_YARN)
 
-FEATURES = (*ATTENTION, *PACKED, *PAGED, *ROTATION, *AXIAL, *_FREQUENCIES)
+FEATURES = (*ATTENTION, *PACKED, *PAGED, *ROTATION, *AXIAL, *DIVISORS, *_FREQUENCIES)
 """All features."""
 
 NEEDS = {

@@ -284,6 +284,19 @@ OPERATIONS: dict[str, Operation] = {
             (_FREQUENCIES, _FACTOR),
             *("yarn_truncate", "yarn_upper", "longrope_switch", "dynamic_length"),
         ),
+        _operation(
+            "rotary_embedding",
+            (
+                array("q", "* num_heads n_q head_dim"),
+                array("k", "* kv_heads n_q head_dim"),
+                array("positions", "n_q", Kind.INTEGERS),
+                setting("kind"),
+                *_KIND,
+                *optional(array("freq_factors", "pairs", Kind.FREQUENCIES)),
+            ),
+            (array("q_rotated", "* num_heads n_q head_dim"), array("k_rotated", "* kv_heads n_q head_dim")),
+            *("rope_pairing", "yarn_truncate", "yarn_upper", "longrope_switch", "dynamic_length"),
+        ),
         _operation("rope_angles", (_SEQ_LEN, _HEAD_DIM, _START), (array("angles", "seq_len pairs"),), *_ROPE),
         _operation("rope_tables", (_SEQ_LEN, _HEAD_DIM, _START), _TABLES, *_ROPE),
         _operation(

@@ -119,6 +119,16 @@ def equal_positions_in_time_height_and_width_act_as_one_position(case: Case) -> 
     return [Term(instead={"start_pos": 0, "positions": np.stack([positions] * 3), "sections": sections})]
 
 
+@row("rotary_embedding", domains=("everyday",), features=("freq_factors",))
+def doubled_positions_with_doubled_factors_change_nothing(case: Case) -> Sequence[Term] | None:
+    """For all positions, and factors that divide the frequencies: doubled positions with doubled
+    factors give the same result.
+    """
+    if case.freq_factors is None:
+        return None
+    return [Term(instead={"positions": 2 * case.positions, "freq_factors": 2 * case.freq_factors})]
+
+
 @row("rope", domains=_DOMAINS, features=("rotary_dim",))
 def rotated_and_unrotated_channels_are_independent(case: Case) -> Sequence[Term] | None:
     """For every number of rotated channels: the rotated channels give the same result without the

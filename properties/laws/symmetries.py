@@ -20,6 +20,7 @@ _SDPA, _CAUSAL, _GROUPED = "scaled_dot_product_attention", "causal_attention", "
 _SOFTMAX, _HEADS, _ROPE, _TABLES = "hard_masked_softmax", "multi_head_attention", "rope", "apply_rotary"
 _HALF, _LOOKUP, _LEARNED = "rotate_half", "table_lookup", "learned_positional_encoding"
 _ADDED, _FEATURED, _MERGE = "add_positional_encoding", "attention", "merge_attention"
+_EMBEDDING = "rotary_embedding"
 _MASKED, _QKV = (_SDPA, _GROUPED), (_SDPA, _CAUSAL, _GROUPED)
 _BY_PLACE, _EVERY = (*_MASKED, _FEATURED), (*_QKV, _FEATURED)
 _BATCHED = (*_EVERY, _SOFTMAX, _HEADS, _ROPE, _TABLES, _HALF, _MERGE)
@@ -39,7 +40,7 @@ for _axis, _entries, _name, _forwards in (
     ("n_q", "queries", _LIKEWISE, (_MERGE,)),
     ("value_dim", "columns of values", _LIKEWISE, (_MERGE,)),
     ("n_k", "scores", _LIKEWISE, (_SOFTMAX,)),
-    ("n_q", "rows", _LIKEWISE, (_SOFTMAX,)),
+    ("n_q", "rows", _LIKEWISE, (_SOFTMAX, _EMBEDDING)),
     ("batch 0", "batch elements", _LIKEWISE, _BATCHED),
     ("batch 1", "outer batch elements", _LIKEWISE, _OUTER_BATCHED),
     ("seq_len", "tokens", _LIKEWISE, (_HEADS,)),
@@ -107,6 +108,7 @@ for _forwards, _parameters in (
     ((_MERGE,), "out_a out_b"),
     ((_HEADS,), "wo"),
     ((_ROPE, _TABLES, _HALF), "x"),
+    ((_EMBEDDING,), "q"),
 ):
     row(
         *_forwards,

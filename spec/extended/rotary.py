@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 
 from spec.context import Context, Scalar
-from spec.extended.arguments import broadcast, finite, pairs_of
+from spec.extended.arguments import broadcast, finite, pairs_of, positive
 from spec.extended.frequency_kinds import default_frequencies
+from spec.extended.rotary_frequencies import rotary_frequencies
 from spec.lean import definition
 from spec.scope import alpha
 from spec.tensor_core import Array, Tensor, nat, tabulate
 
-__all__ = ["mrope_axes", "rope"]
+__all__ = ["mrope_axes", "rope", "rotary_embedding"]
 
 
 @definition()
@@ -99,6 +100,45 @@ def rope(
         return x[index] * (m * alpha.cos(theta)) + quarter * (m * alpha.sin(theta))
 
     return tabulate(x.shape, entry)
+
+
+def rotary_embedding(
+    q: Tensor[Array, "*rows headDim"],
+    k: Tensor[Array, "*others headDim"],
+    positions: Any,
+    kind: str,
+    *,
+    freq_factors: Tensor[Array, "pairs"] | None = None,
+    rope_pairing: str = "adjacent",
+    scalar: Context | None = None,
+    **parameters: Any,
+) -> tuple[Tensor[Array, "*rows headDim"], Tensor[Array, "*others headDim"]]:
+    """Return q and k, each rotated by `rope` with the frequencies and the attention factor of a kind:
+    pair i rotates by the position times f_i / freqFactors_i.
+
+    kind and its parameters, base, rotary_dim and seq_len among them, are those of
+    `rotary_frequencies`. Without freqFactors the frequencies are not divided.
+
+    >>> q = np.array([[1.0, 0.0]])
+    >>> rotary_embedding(q, 2 * q, [1], "linear", factor=2.0, freq_factors=np.array([0.5]))[1].round(4)  # angle 1
+    array([[1.0806, 1.6829]])
+    """
+    f, m = rotary_frequencies(kind, q.shape[-1], scalar=scalar, **parameters)
+    if freq_factors is not None and len(freq_factors) != len(f):
+        raise ValueError(f"freq_factors has {len(freq_factors)} numbers, but should have {len(f)}, one for each pair.")
+    turn: dict[str, Any] = {"attention_factor": m, "rotary_dim": parameters.get("rotary_dim")}
+    turn |= {"positions": positions, "rope_pairing": rope_pairing, "scalar": scalar}
+    if freq_factors is not None:
+        f = _divided(f, freq_factors, scalar=scalar)
+    return rope(q, inv_freq=f, **turn), rope(k, inv_freq=f, **turn)
+
+
+@definition()
+def _divided(
+    f: Tensor[Array, "pairs"], factors: Tensor[Array, "pairs"], scalar: Context | None = None
+) -> Tensor[Array, "pairs"]:
+    """Return each frequency over its factor. A factor that is not above 0 is refused."""
+    return tabulate(f.shape, lambda i: alpha.div(f[i], positive(factors[i], f"freq_factors[{i}]")))
 
 
 def mrope_axes(pairs: int, sections: tuple[int, ...], mrope: str = "sectioned") -> list[int]:

@@ -345,7 +345,7 @@ KERNELS = {
     "bfloat16 sum with a bias": Kernel(biased=brain16),
     "nine bits from the slope to the weight": Kernel(
         cap=4.0,
-        read_bias=lambda x: x * (1 + 4.9 * 2.0**-9),
+        read_bias=lambda x: x * (1 + 5.9 * 2.0**-9),
         biased=lambda x: x * (1 + 2.9 * 2.0**-9),
         exp=lambda x: np.exp(x * (1 + 5.9 * 2.0**-9)),
     ),
