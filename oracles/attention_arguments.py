@@ -237,8 +237,8 @@ def _of_heads(given: Any, name: str, layout: _Layout, arithmetic: Arithmetic | N
 
 def _slopes(given: Any, layout: _Layout, asked: Answer, positions: NDArray[np.int64]) -> Slopes:
     """Return ALiBi's slopes, numbers of the elementwise format or of the inputs', whichever is finer, and
-    the positions of the folded rows. Raises ValueError for slopes that are not finite, and for positions whose distances from keys are
-    not integers of float64.
+    the positions of the folded rows. Raises ValueError for slopes that are not finite, and for
+    positions whose distances from keys are not integers of float64.
     """
     arithmetic = asked.arithmetic
     if arithmetic is not None and arithmetic.elementwise.holds(arithmetic.inputs):

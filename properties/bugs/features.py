@@ -79,7 +79,7 @@ def attention_window_bound_excluded(p: Any, j: Any, left: int | None, right_side
 @bug.in_step(
     "in_window",
     seen=ATTENTION,
-    law="a window equals the mask of its band",
+    law="attention with options is within its error limit",
     effect="Without causality, queries do not see keys far in the future.",
     repair="Leave the missing side open.",
     origin="causal layers pass (w, w), where the right side has no effect; compare huggingface/transformers#39408",

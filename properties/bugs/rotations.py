@@ -15,7 +15,7 @@ from properties.bugs.kernels import rounded_to
 from properties.bugs.reference_frequencies import rotary_frequencies
 
 bug = Register()
-ROPE, VJP, TABLES = "rope", "rope_vjp", "rotary_tables"
+ROPE, VJP, TABLES, _EMBEDDING = "rope", "rope_vjp", "rotary_tables", "rotary_embedding"
 _HALVES = {"conventions": Conventions(rope_pairing="half")}
 
 # -- Positions -------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def rope_positions_doubled(at: Any, f: Array, sections: Any) -> Array:
 @bug.in_step(
     "row_positions",
     seen=ROPE,
-    law="scores depend only on differences of the given positions",
+    law="rope is within its error limit",
     effect="From position 256 on, neighbours share positions.",
     repair="Store positions as integers or in float32.",
     origin="autocast and conversions of modules change positions like weights; compare huggingface/transformers#29285",
@@ -262,7 +262,7 @@ def rope_pairs_within_the_share(
     seen=ROPE,
     law="channels that do not rotate are returned unchanged",
     making=True,
-    without=(TABLES,),
+    without=(TABLES, _EMBEDDING),
     effect="Channels rotate that should pass through.",
     repair="Pass rotary_dim on every path.",
     citations=("AI-Hypercomputer/maxtext#4615, on the path of M-RoPE",),
@@ -283,6 +283,7 @@ def rope_all_channels_rotate() -> tuple[Callable[..., Any], ...]:
 @bug.in_step(
     "pair_axes",
     seen=ROPE,
+    without=(_EMBEDDING,),
     law="each pair rotates by the position of the axis that it belongs to",
     effect="The model misreads images; text is correct.",
     repair="Put time first.",
@@ -296,6 +297,7 @@ def rope_axes_in_reverse(pairs: int, sections: Any) -> Any:
 @bug.in_step(
     "pair_axes",
     seen=ROPE,
+    without=(_EMBEDDING,),
     law="each pair rotates by the position of the axis that it belongs to",
     effect="All tokens of an image look the same; text is correct.",
     repair="Rotate each pair by the position on its axis.",
@@ -370,7 +372,6 @@ def rope_blocks_where_axes_interleave(x: Array, start_pos: int = 0, **options: A
 
 # -- Queries and keys rotated by a kind of frequencies ---------------------------------------------
 
-_EMBEDDING = "rotary_embedding"
 _BY_KIND = "queries and keys rotated by a kind are within their error limit"
 
 

@@ -430,8 +430,8 @@ for _name in KINDS:
         _domain(
             _name,
             f"Frequencies of the kind {_name}.",
-            "rotary_frequencies",
-            sizes={"head_dim": _widths},
+            *("rotary_frequencies", "rotary_embedding"),
+            sizes={"head_dim": _widths, "n_q": SHORT},
             features=(_name,),
             share=0.3,
         )
