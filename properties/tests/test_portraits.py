@@ -209,8 +209,11 @@ def test_a_portrait_says_each_reason_once_and_conventions_first() -> None:
     expected = ["kv_heads", "causal", "scale_default", "mask_polarity", "arithmetic", "bits", "arrays", "not taken"]
     assert [subject for subject in subjects if subject in expected] == expected
     said = [fact.says for fact in portrait.facts]
-    assert "scale, offset, window, softcap, sink: no parameter has a usual name" in said
-    assert "window, softcap_order, lse_sink: the function takes no option that shows this" in portrait.unknown
+    assert "scale, offset, window, softcap, sink, alibi: no parameter has a usual name" in said
+    assert (
+        "window, softcap_order, lse_sink, alibi_reference: the function takes no option that shows this"
+        in portrait.unknown
+    )
 
 
 def test_the_printed_adapter_runs_with_imports() -> None:
