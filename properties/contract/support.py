@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from oracles.spelling import did_you_mean
+from properties.contract.costs import Costs
 from properties.contract.mask_kinds import ENTRIES, EXTENTS, Extent
 from properties.contract.operations import Operation
 from properties.contract.packing import has_padding, names_pages
@@ -192,7 +193,8 @@ class Shapes:
 class Support:
     """What an implementation takes: predicates for sizes, kinds of masks (words of `EXTENTS` and
     `ENTRIES`, or "" for all masks), the number of shapes, whether arrays have leading axes, whether
-    attention returns its log-sum-exp, and the words of `OF_OPTIONS`.
+    attention returns its log-sum-exp, and the words of `OF_OPTIONS`. `costs` leaves out calls that
+    would take too long, whether the implementation takes them or not.
 
     `declared` is false if the adapter does not state what the implementation takes. Then a call that
     raises is not taken: it does not fail.
@@ -206,6 +208,7 @@ class Support:
     sums: bool = True
     options: frozenset[str] = frozenset()
     declared: bool = True
+    costs: Costs | None = field(default=None, compare=False)
 
     @property
     def plain(self) -> "Support":
@@ -213,7 +216,7 @@ class Support:
         axes.
         """
         mask_kind = "key masks" if self.masks and EXTENTS[self.masks].of_sequences else self.masks
-        return replace(self, masks=mask_kind, entries="", declared=True)
+        return replace(self, masks=mask_kind, entries="", declared=True, costs=None)
 
     def listed(self, size: str) -> tuple[Any, ...]:
         """Return the list of sizes that `supports` gives for one size; () if it gives no list. Test
@@ -302,8 +305,11 @@ class Support:
 
     def promised(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arguments of a call as the implementation gets them. Raises OutsideError if
-        the implementation does not take these masks or these shapes.
+        the implementation does not take these masks or these shapes, and if the call would take too
+        long.
         """
+        if self.costs is not None and (reason := self.costs.refusal(operation, arguments)):
+            raise OutsideError(reason)
         written = self.written(operation, arguments)
         if self.shapes is not None and not self.shapes.admit(operation, written):
             raise OutsideError(

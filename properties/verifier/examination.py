@@ -498,6 +498,8 @@ class Examination:
         covered, what the operation does not take, and the features that nobody declares.
         """
         implementation, unwritten = self.implementation, self.evidence.unwritten or self.implementation.unavailable
+        if (costs := implementation.support.costs) is not None:
+            self.coverage.left_out = costs.left_out.get(self.operation, 0)
         found = () if unwritten else (*self.seen_before, *not_taken(self.subject.tried))
         features = undeclared_features(
             implementation.operations[self.operation], OPERATIONS[self.operation], implementation.features
