@@ -28,6 +28,7 @@ from systems import (
     torch_sdpa_features,
     torchlean,
     triton_attention,
+    triton_paged,
 )
 
 __all__ = ["GROUPS"]

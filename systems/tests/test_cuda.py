@@ -149,8 +149,9 @@ def test_flex_is_compiled_once_and_called_with_masks_of_blocks(monkeypatch):
 
 
 def launched(
-    grid, q, k, v, mask, out, lse, n_q, n_k, d, d_v, group, scale, masked, causal, precision, block, width, width_v
-):
+    grid, q, k, v, mask, out, lse, n_q, n_k, d, d_v, k_head, k_row, group, scale, left, right,
+    masked, causal, precision, block, width, width_v,
+):  # fmt: skip
     """The output that the kernel writes, computed in another way.
 
     The names of the arguments show that the kernel is called as it is written.
@@ -160,8 +161,11 @@ def launched(
     assert block >= 16
     assert all(w >= n and w >= 16 and w & (w - 1) == 0 for n, w in ((d, width), (d_v, width_v)))
     places = torch.arange(n_heads) // group
+    assert k.stride() == (k_head, k_row, 1)
     scores = q.reshape(n_heads, n_q, d).float() @ k.reshape(-1, n_k, d)[places].float().mT * scale
     allowed = mask.reshape(n_heads, n_q, n_k) != 0 if masked else torch.ones(n_heads, n_q, n_k, dtype=torch.bool)
+    ahead = torch.arange(n_k) - torch.arange(n_q)[:, None]
+    allowed = allowed & (ahead >= -left) & (ahead <= right)
     scores[~(allowed.tril() if causal else allowed)] = -torch.inf
     in_base_2 = torch.logsumexp(scores * np.log(2), -1)
     lse[:] = in_base_2.reshape(lse.shape)
