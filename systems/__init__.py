@@ -42,6 +42,7 @@ GROUPS: dict[str, list[Implementation]] = {
         *torch_compiled.IMPLEMENTATIONS,
         *torch_cuda.IMPLEMENTATIONS,
         *triton_attention.IMPLEMENTATIONS,
+        *triton_paged.IMPLEMENTATIONS,
     ],
     "PyTorch: attention with its features": [*torch_features.IMPLEMENTATIONS, *torch_sdpa_features.IMPLEMENTATIONS],
     "ONNX": onnx_engines.IMPLEMENTATIONS,

@@ -23,8 +23,8 @@ from typing import Any
 import torch
 
 from oracles import BFLOAT16_TENSOR_CORE, FLOAT16_TENSOR_CORE, FLOAT32, TF32, Arithmetic
-from properties import interpreters
 from properties.contract.implementation import Implementation
+from properties.interpreters import is_interpreting
 from systems.attention_arguments import AttentionOptions
 from systems.torch_attention import NO_CUDA
 from systems.torch_cuda import flushing
@@ -119,7 +119,7 @@ def _attend(precision: str, q: Any, k: Any, v: Any, **given: Any) -> tuple[torch
         raise ValueError(f"{q.shape[-3]} heads of queries, but should be a multiple of {k.shape[-3]} heads of keys.")
     q, v, keys = q.contiguous(), v.contiguous(), k.flatten(end_dim=-3)
     keys = keys if keys.stride(-1) == 1 else keys.contiguous()
-    left, right = (OPEN if bound is None else bound for bound in options.window or (None, None))
+    left, right = (OPEN if bound is None else bound for bound in options.window)
     if mask is not None:
         mask = mask.expand(*lead, n_q, n_k).contiguous().to(torch.int8)
     out, lse = q.new_empty(*lead, n_q, d_v), q.new_empty(*lead, n_q, dtype=torch.float32)
@@ -160,7 +160,7 @@ def _triton(dtype: str, arithmetic: Arithmetic, precision: str) -> Implementatio
         supports=["positive sizes", {name: lambda n: n <= 128 for name in ("head_dim", "value_dim")}],
         features=("mask", "scale", "causal", "window"),
         refuses=(ValueError,),
-        unavailable=NO_TRITON or ("" if interpreters.is_on() else NO_CUDA),
+        unavailable=NO_TRITON if is_interpreting() else NO_CUDA or NO_TRITON,
     )
 
 

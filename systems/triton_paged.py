@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from oracles import BFLOAT16_TENSOR_CORE, FLOAT32, Arithmetic, Conventions
-from properties import interpreters
 from properties.contract.implementation import Implementation
+from properties.interpreters import is_interpreting
 from systems.torch_attention import NO_CUDA
 from systems.torch_cuda import flushing
 from systems.triton_attention import NO_TRITON, OPEN, power_of_two
@@ -121,10 +121,13 @@ def _paged(dtype: str, arithmetic: Arithmetic) -> Implementation:
         arrays="torch",
         device="cuda",
         conventions=Conventions(blocked_values="unread"),
-        supports=["heads divide", {name: lambda n: 0 < n <= 128 for name in ("head_dim", "value_dim")}]
-        + [{name: lambda n: n > 0 for name in ("sequences", "n_q", "num_heads", "kv_heads")}],
+        supports=[
+            "heads divide",
+            {name: lambda n: n > 0 for name in ("sequences", "n_q", "num_heads", "kv_heads")},
+            {name: lambda n: 0 < n <= 128 for name in ("head_dim", "value_dim")},
+        ],
         features=("scale", "causal", "window"),
-        unavailable=NO_TRITON or ("" if interpreters.is_on() else NO_CUDA),
+        unavailable=NO_TRITON if is_interpreting() else NO_CUDA or NO_TRITON,
     )
 
 

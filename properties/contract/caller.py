@@ -22,6 +22,7 @@ from properties.contract import conversion, packing, process_state
 from properties.contract.implementation import Implementation
 from properties.contract.mask_kinds import ENTRIES
 from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.restricted_options import one_column
 from properties.contract.results import BrokenError, Call, RaisedError, Result, Watched
 from properties.contract.support import OutsideError
 from properties.contract.wording import raised
@@ -378,6 +379,8 @@ class Caller:
             return self._given_mask(operation, parameter, x, layout)
         if operation.is_integer(parameter):
             return conversion.given(x, self.implementation, None, layout)
+        if parameter in ("cos", "sin") and "half tables" in self.implementation.support.options:
+            x = one_column(x, self.conventions.rope_pairing)
         if parameter == "grad_lse" and self._has_rows_first(operation, x.ndim):
             x = x.T
         if (

@@ -206,7 +206,7 @@ class Implementation:
             if not holds(getattr(self, field_name)):
                 raise kind(f"Implementation.{field_name}={shown(getattr(self, field_name))}, but should be {expected}.")
         object.__setattr__(self, "name", printable(self.name))
-        object.__setattr__(self, "device", "cpu" if interpreters.is_on() else self.device)
+        object.__setattr__(self, "device", "cpu" if interpreters.is_interpreting() else self.device)
         if not self.operations:
             raise ValueError(f"{self.name} offers no operation, but should offer some of {', '.join(OPERATIONS)}.")
         for field_name, function in self.operations.items():
@@ -378,7 +378,7 @@ class Implementation:
         )
         return (
             ranked
-            and self.support.takes_options(given)
+            and self.support.takes_options(given, self.resolved_conventions.rope_pairing)
             and self.allows(**sizes)
             and all(self.allows(batch=length) for length in (*lead, *([given["batch"]] if "batch" in given else [])))
             and all(self.allows(**combined({"n_q": n_q, "n_k": n_k})) for n_q, n_k in set(sequences))

@@ -15,6 +15,7 @@ from properties.contract.costs import Costs
 from properties.contract.mask_kinds import ENTRIES, EXTENTS, Extent
 from properties.contract.operations import Operation
 from properties.contract.packing import has_padding, names_pages
+from properties.contract.restricted_options import RESTRICTIONS, Restriction, is_causal
 from properties.contract.wording import shown, told
 
 __all__ = [
@@ -96,6 +97,7 @@ OF_OPTIONS = {
     "ragged queries": "Every call of paged attention has cu_q.",
     "valid table entries": "Entries of a table of pages beyond a length name pages too.",
     "no padding rows": "Each row belongs to a packed sequence, and sequences use all their rows.",
+    **{word: row.says for word, row in RESTRICTIONS.items()},
 }
 """The words that restrict options."""
 
@@ -225,17 +227,22 @@ class Support:
         predicate = self.sizes.get(size)
         return predicate.sizes if isinstance(predicate, Listed) else ()
 
-    def takes_options(self, given: Mapping[str, Any]) -> bool:
+    @property
+    def restrictions(self) -> list[Restriction]:
+        """The restrictions of options that the implementation declares."""
+        return [row for word, row in RESTRICTIONS.items() if word in self.options]
+
+    def takes_options(self, given: Mapping[str, Any], pairing: str = "adjacent") -> bool:
         """Return whether the arguments of a call, by name, have the options that the implementation
-        takes.
+        takes. `pairing` says which channels are pairs.
         """
         window = given.get("window")
         is_open = not isinstance(window, tuple) or window[1] is None  # a cache's window is its left side
         is_paged = "block_table" in given
-        is_causal = given.get("causal", True) is True or (is_paged and given["causal"] is None)
         return (
             (is_open or "left windows" not in self.options)
-            and (is_causal or "causal only" not in self.options)
+            and (is_causal(given) or "causal only" not in self.options)
+            and all(row.takes(given, pairing) for row in self.restrictions)
             and not ("no padding rows" in self.options and "cu_q" in given and has_padding(given))
             and not ("ragged queries" in self.options and is_paged and given["cu_q"] is None)
             and not ("valid table entries" in self.options and is_paged and not names_pages(given))

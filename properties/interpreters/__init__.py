@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from properties.interpreters import cuda_guards, pallas_on_cpu, triton_numbers, triton_on_cpu
 from properties.interpreters.after_import import after_import
 
-__all__ = ["SETTING", "interpret", "is_on", "names"]
+__all__ = ["SETTING", "interpret", "is_interpreting", "names"]
 
 SETTING = "TRITON_INTERPRET", "1"
 """The environment variable that selects Triton's interpreter. Triton reads it at each `triton.jit`."""
@@ -40,7 +40,7 @@ def interpret() -> None:
     )
 
 
-def is_on() -> bool:
+def is_interpreting() -> bool:
     """Return whether the kernels of this process run in an interpreter."""
     return bool(_ON)
 

@@ -148,7 +148,7 @@ def test_without_an_interpreter_one_sentence_says_what_to_install(tmp_path, monk
     with pytest.raises(ValueError, match=r"pip install triton torch") as raised:
         interpreters.interpret()
     assert "\n" not in str(raised.value)
-    assert not interpreters.is_on()
+    assert not interpreters.is_interpreting()
 
 
 def test_an_implementation_on_a_gpu_is_interpreted_on_the_cpu(monkeypatch):

@@ -72,7 +72,7 @@ def looked_at(implementation: Implementation, name: str, observe: Observer | Non
         changes["arithmetic"] = made.arithmetic
         reasons = {refusal.what: refusal.error.rstrip(".") for refusal in form.refusals}
         found.append(NotTaken(name, "float64 arrays", reasons.get("float64", error), 1))
-    elif "arithmetic" in implementation.undeclared and interpreters.is_on():
+    elif "arithmetic" in implementation.undeclared and interpreters.is_interpreting():
         changes["arithmetic"] = "float32"
         reason = "kernels in an interpreter are judged in float32, as most of them compute on a GPU"
         found.append(NotTaken(name, "float64 arrays", reason, 0))

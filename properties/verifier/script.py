@@ -124,9 +124,13 @@ def _text(
     standard = [f"import {name}" for name in ("base64", "dataclasses", "zlib") if f"{name}." in text]
     arrays = ["import numpy as np", ""] if "np." in text else []
     ours = ", ".join(
-        [*(["kernels"] if interpreters.is_on() else []), *(["oracles"] if "oracles." in call else []), "properties"]
+        [
+            *(["kernels"] if interpreters.is_interpreting() else []),
+            *(["oracles"] if "oracles." in call else []),
+            "properties",
+        ]
     )
-    begin = ["", "kernels.interpret()  # before kernels are imported"] if interpreters.is_on() else []
+    begin = ["", "kernels.interpret()  # before kernels are imported"] if interpreters.is_interpreting() else []
     blank = [""] if standard else []
     lines = [*standard, *blank, *arrays, f"from attnspec import {ours}", *begin, *imports, "", *bound, text, ""]
     return "\n".join(lines)

@@ -36,6 +36,7 @@ def test_every_backend_is_there_in_every_type_that_it_has():
         **dict.fromkeys(
             ("torch CUDA math", "torch CUDA flex compiled", "Triton CUDA"), "float32 TF32 float16 bfloat16"
         ),
+        "Triton CUDA pages": "float32 bfloat16",
         "torch CUDA memory-efficient": "float32 float16 bfloat16",
         **dict.fromkeys(
             (f"torch CUDA {name}" for name in ("flash", "flash causal", "cuDNN", "cuDNN causal", "varlen")),
@@ -173,7 +174,7 @@ def launched(
     out[:] = (weights @ v.reshape(-1, n_k, d_v)[places].float()).reshape(out.shape)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMED if name.startswith("Triton")])
+@pytest.mark.parametrize("name", [name for name in NAMED if name.startswith("Triton") and "pages" not in name])
 def test_the_kernel_in_triton_is_launched_on_what_it_takes(name, monkeypatch):
     monkeypatch.setattr(triton_attention, "_launch", launched)
     agreements = [law.id for law in LAWS if law.agreement and law.operation in NAMED[name].operations]

@@ -16,7 +16,11 @@ _ATTENTION, _PAGED = (Path(module.__file__) for module in (triton_attention, tri
 FAULTS = {
     "tile": (_ATTENTION, "range(0, n_k, block)", "range(0, n_k // block * block, block)"),
     "stride": (_ATTENTION, "key_places[:, None] * k_row", "key_places[:, None] * d"),
-    "dtype": (_ATTENTION, "output = output * shrink[:, None] +", "output = output.to(values.dtype) * shrink[:, None] +"),
+    "dtype": (
+        _ATTENTION,
+        "output = output * shrink[:, None] +",
+        "output = output.to(values.dtype) * shrink[:, None] +",
+    ),
     "mask": (_ATTENTION, "mask + (head * n_q + rows[:, None])", "mask + (rows[:, None])"),
     "scale": (_ATTENTION, "(d**-0.5 if", "(power_of_two(d)**-0.5 if"),
     "lse": (_ATTENTION, "(highest + tl.log2(total)) * 0.6931471805599453", "highest + tl.log2(total)"),
