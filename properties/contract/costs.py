@@ -15,8 +15,8 @@ COSTS = {"small": 0.2, "normal": 1.0, "large": 10.0}
 
 @dataclass
 class Costs:
-    """The times of the calls so far, by operation, and the most seconds that a call may take. The time
-    of a call is the time that passed, or that processors worked, if that is less.
+    """The times of the calls so far, by operation, and the most seconds that a call may take. In an
+    interpreter, the time of a call is the time that a processor worked.
 
     A call that should take longer is not made. This is no claim that the kernel does not take it.
     `left_out` counts such calls by operation.
