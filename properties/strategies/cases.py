@@ -114,6 +114,8 @@ class Cases:
             drawn_pages.poison(implementation, arguments, choose)
         if self.domain.adjust is not None:
             self.domain.adjust(operation, implementation, arguments, choose)
+        for restriction in implementation.support.restrictions:
+            restriction.fit(arguments, implementation.features, implementation.resolved_conventions.rope_pairing)
         return implementation.support.written(operation, tuple(arguments.values()))
 
     def _argument(

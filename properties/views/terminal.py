@@ -61,6 +61,9 @@ def print_report(
         console.print(f"Covered: {covered}", highlight=False, markup=False)
     if excluded := report.settings.get("exclude"):
         console.print(f"Laws left out: {'; '.join(excluded)}.", highlight=False, markup=False)
+    for name, (applied, laws) in report.undecided.items():
+        few = f"{name}: inconclusive, because only {applied} of {laws} laws apply. -v says why the others do not."
+        console.print(few, style="bold", highlight=False, markup=False)
     console.print(verdict_of(report), style="bold green" if report.ok else "bold red", highlight=False)
 
 
