@@ -32,6 +32,8 @@ def test_a_right_output_passes_in_the_kernels_own_arrays():
     assert verdict
     assert 0 < verdict.error <= 1
     assert str(verdict).startswith("Each result is within its error limit: the largest error is 0.")
+    wrong = attnspec.judge("attention", {"q": Q, "k": K, "v": V, "scale": 1.0}, "bfloat16")(out)
+    assert not wrong
 
 
 def test_a_wrong_output_names_its_entry_and_the_convention_under_which_it_is_right():

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from math import prod
 from typing import Any, get_args
 
 import numpy as np
@@ -59,7 +60,7 @@ class Judge:
         """
         outs = self._named(tuple(out) if isinstance(out, tuple | list) else (out,))
         error, sentence = _compared(outs, self._wanted)
-        if error > 1 and sum(np.size(x) for x in outs.values()) <= _SEARCHED:
+        if error > 1 and sum(prod(np.shape(x)) for x in outs.values()) <= _SEARCHED:
             sentence += "".join(f" It is right under Conventions({name})." for name in self._otherwise(outs))
         passed = f"Each result is within its error limit: the largest error is {error:.3g} times the limit."
         return Judgement(not sentence, error, sentence or passed)
@@ -100,7 +101,7 @@ def judge(
     """Return a function that judges outputs of an operation on some inputs.
 
         verdict = attnspec.judge("rope", {"x": x, "start_pos": 0}, "bfloat16")(my_rope(x))
-        assert verdict, verdict
+        assert verdict, verdict.sentence
 
     `inputs` has the arguments by their names: NumPy arrays, torch tensors, or anything with DLPack or
     `__array__`. They are read now, so the kernel may overwrite them later. Raises ValueError for an
