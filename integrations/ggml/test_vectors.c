@@ -89,8 +89,10 @@ static int attention_of(const av_test *test, double **out, size_t has_heads) {
     size_t heads = has_heads ? q->shape[rank - 3] : 1, kv_heads = has_heads ? k->shape[rank - 3] : 1;
     if (heads % kv_heads || leading(k, 2 + has_heads) != leading(q, 2 + has_heads)) return 1;
     int64_t batch = (int64_t)leading(q, 2 + has_heads);
-    int64_t of_q[4] = {(int64_t)d, (int64_t)n, (int64_t)heads, batch}, of_k[4] = {(int64_t)d, (int64_t)m, (int64_t)kv_heads, batch};
-    int64_t of_v[4] = {(int64_t)e, (int64_t)m, (int64_t)kv_heads, batch}, of_mask[4] = {(int64_t)m, (int64_t)n, (int64_t)heads, batch};
+    int64_t of_q[4] = {(int64_t)d, (int64_t)n, (int64_t)heads, batch};
+    int64_t of_k[4] = {(int64_t)d, (int64_t)m, (int64_t)kv_heads, batch};
+    int64_t of_v[4] = {(int64_t)e, (int64_t)m, (int64_t)kv_heads, batch};
+    int64_t of_mask[4] = {(int64_t)m, (int64_t)n, (int64_t)heads, batch};
     struct ggml_context *in = arena();
     struct ggml_tensor *numbers = mask ? ggml_new_tensor(in, GGML_TYPE_F16, 4, of_mask) : NULL;
     for (size_t i = 0; mask && i < (size_t)batch * heads * n * m; i++)
@@ -122,7 +124,8 @@ static int rope_of(const av_test *test, double **out, int mode) {
     int64_t sizes[4] = {(int64_t)d, 1, (int64_t)n, (int64_t)leading(x, 2)};
     struct ggml_tensor *positions = ggml_new_tensor_1d(in, GGML_TYPE_I32, (int64_t)n);
     for (size_t row = 0; row < n; row++) ((int32_t *)ggml_get_data(positions))[row] = (int32_t)start + (int32_t)row;
-    compute(in, ggml_rope_ext(in, tensor(in, x, sizes), positions, NULL, (int)d, mode, 0, 10000.0f, 1.0f, 0.0f, 1.0f, 32.0f, 1.0f), out[0]);
+    struct ggml_tensor *of_x = tensor(in, x, sizes);
+    compute(in, ggml_rope_ext(in, of_x, positions, NULL, (int)d, mode, 0, 10000, 1, 0, 1, 32, 1), out[0]);
     ggml_free(in);
     return 0;
 }
@@ -149,7 +152,8 @@ int main(int count, char **given) {
         snprintf(path, sizeof path, "%s/%s.json", given[1], rows[i].operation);
         av_file *file = av_open(path);
         if (!file || av_judge(file, &declared, rows[i].call, &counts, NULL)) return puts(av_error()), 127;
-        printf("%s, %s: %d pass, %d fail, %d skip\n", rows[i].name, rows[i].operation, counts.pass, counts.fail, counts.skip);
+        const char *form = "%s, %s: %d pass, %d fail, %d skip\n";
+        printf(form, rows[i].name, rows[i].operation, counts.pass, counts.fail, counts.skip);
         av_judge(file, &declared, rows[i].call, &counts, stdout);
         wrong += counts.fail > 0;
         av_close(file);
