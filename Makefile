@@ -149,6 +149,10 @@ all-rotary: $(PEERS)/.ready
 integrations: $(OTHERS)/.ready ## develop: test the files for other tools, in their released packages
 	$(OTHERS)/bin/python -m pytest integrations/tests
 
+.PHONY: release
+release: $(DOCS) ## develop: the checklist of a release, step by step; writes build/release [ONLY="versions wheel"]
+	$(BIN)/python -m research.release $(ONLY)
+
 .PHONY: printed-runs
 printed-runs: $(READY) ## develop: run the examples of README and guide, and write what they print
 	$(BIN)/python -m research.printed_runs
