@@ -18,6 +18,7 @@ from properties.tests.diagnosing import causes
 from properties.verifier import diagnosis
 from properties.verifier.notes import notes
 from properties.verifier.plan import QUICKLY
+from properties.verifier.report import Diagnosis
 from properties.verifier.verify import examine, verify
 
 # Two names of one function: no behaviour tells them apart, and both are named.
@@ -117,7 +118,7 @@ def test_a_mistake_in_tiles_of_another_size_is_named_with_the_size(bug):
     (told,) = [
         d for d in found.diagnosis[:2] if d.id == bug.id
     ]  # of 9 keys, by tiles of 8, the last one is the tail too
-    assert told.mechanism.endswith(f" The tile size is {size} here.")
+    assert told.mechanism.endswith(f" Your kernel does the same with tiles of {size}.")
 
 
 @pytest.mark.parametrize(
@@ -465,3 +466,9 @@ def test_of_two_mistakes_the_rarer_one_is_named_too(operations, expected):
     """
     found = causes(Implementation("twice wrong", operations, supports=()))
     assert {cause.likely and cause.likely.id for cause in found} == expected
+
+
+def test_a_convention_comes_with_the_meaning_of_each_of_its_values():
+    told = Diagnosis("lse_base=2", 0.0, "", "", "", 1.0).to_dict()
+    assert told["meanings"] == {"e": "the log-sum-exp is natural", "2": "the log-sum-exp has base 2"}
+    assert "meanings" not in Diagnosis("rope-half-split-pairs", 0.0, "", "", "", 1.0).to_dict()

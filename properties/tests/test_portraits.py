@@ -19,8 +19,8 @@ from oracles.conventions import DEFAULT
 from properties.bugs.reference import REFERENCE
 from properties.contract.features import FEATURES
 from properties.contract.implementation import Implementation
+from properties.contract.meanings import MEANINGS
 from properties.contract.operations import OPERATIONS, Operation
-from properties.portraits.meanings import MEANINGS
 from properties.portraits.portrait import OperationPortrait, inspect
 from properties.strategies.choices import rounded
 
