@@ -85,7 +85,7 @@ NUMBERS = (
     Point("70 queries, 40 keys", {**_FEW, "n_q": 70, "n_k": 40}),
     Point("64 masked queries, 192 keys", {**_FEW, "n_q": 64, "n_k": 192}, _chunk),
     Point("a causal mask of 130 tokens", {"n_q": 130, "n_k": 130, "head_dim": 16, "value_dim": 16}, _chunk),
-    Point("a mask for each head", {**_FEW, "n_q": 5, "n_k": 70}, _of_heads),
+    Point("a mask for each head", {**_FEW, "n_q": 5, "n_k": 50}, _of_heads),
     Point("a chunk of 130 queries, 300 keys", {**_FEW, "batch": 1, "num_heads": 2, "n_q": 130, "n_k": 300}),
     Point("130 causal tokens", {**_FEW, "n_q": 130, "n_k": 130}, lambda sizes: {"causal": True}),
     Point("64 causal queries, 40 keys", {**_FEW, "n_q": 64, "n_k": 40}, lambda sizes: {"causal": True}),

@@ -44,7 +44,7 @@ def test_nothing_is_left_of_a_gate_that_is_killed(seconds, tmp_path):
     """Neither processes nor folders: the kernel ignores the end of its pipe, and its parent's death."""
     made = tmp_path / "made"
     made.mkdir()
-    (tmp_path / "kernel.py").write_text(f"{LASTING}{RIGHT['plain'][0]}\ntime.sleep(1)\n")
+    (tmp_path / "kernel.py").write_text(f"{LASTING}{RIGHT['plain'].text}\ntime.sleep(1)\n")
     kernel = str(tmp_path / "kernel.py")
     script = f"import properties, tempfile; tempfile.tempdir = {str(made)!r}; properties.gate({kernel!r})"
     parent = subprocess.Popen([sys.executable, "-c", script])
@@ -58,7 +58,9 @@ def test_nothing_is_left_of_a_gate_that_is_killed(seconds, tmp_path):
 # -- Time on a busy machine ----------------------------------------------------------------------------
 
 BUSY = "import os\nwhile True: pass\n"
-SLOW = f"import time\n{RIGHT['plain'][0]}\nright = {OPERATION}\n{SIGNATURE}\n    BODY\n    return right(q, k, v, mask)"
+SLOW = (
+    f"import time\n{RIGHT['plain'].text}\nright = {OPERATION}\n{SIGNATURE}\n    BODY\n    return right(q, k, v, mask)"
+)
 HALF_A_SECOND = "start = time.thread_time()\n    while time.thread_time() < start + 0.5: pass"
 
 
@@ -142,7 +144,7 @@ def test_the_clock_is_asked(monkeypatch):
     ended = Process.end
     monkeypatch.setattr(Process, "end", lambda process, why: (seen.append(process.seconds), ended(process, why))[1])
     monkeypatch.setattr(Clock, "taken", lambda clock: 0.0)
-    verdict = gate(candidate(RIGHT["plain"][0]), quick=True, seed=0, limits=PATIENT)
+    verdict = gate(candidate(RIGHT["plain"].text), quick=True, seed=0, limits=PATIENT)
     assert verdict.accepted, said(verdict)
     assert set(seen) == {0.0}
 
@@ -378,7 +380,7 @@ def test_a_busy_machine_takes_no_test_input_away(monkeypatch):
 
     monkeypatch.setattr("properties.gatehouse.gate.examine", examine)
     with pytest.raises(StopIteration):
-        gate(candidate(RIGHT["plain"][0]), quick=True, seed=0, limits=PATIENT)
+        gate(candidate(RIGHT["plain"].text), quick=True, seed=0, limits=PATIENT)
     assert [supervision.seconds_of_points for supervision in supervisions] == [math.inf]
 
 
