@@ -212,7 +212,7 @@ def _points(inputs: Inputs, setting: Setting, *others: Operand) -> list[tuple[li
     key.
     """
     (q, k, v), arithmetic = inputs, setting.arithmetic
-    if arithmetic is None or arithmetic.likely is None or not q.value.size:
+    if arithmetic is None or arithmetic.likely is None or not q.value.size or not k.shape[-2]:
         return None
     if max(q.shape[-2:] + k.shape[-2:] + v.shape[-1:]) <= likely.SHORT:
         return None

@@ -218,8 +218,12 @@ class Case:
         results: tuple[Array, ...]
         if self.slope is not None:
             distances = np.abs(np.subtract.outer(np.arange(self.sizes[0]), np.arange(self.sizes[1])))
-            alibi = {"alibi": np.array([self.slope]), "scale": self.scale, "softcap": kernel.cap}
-            budgets = (attention(q[None], k[None], v[None], **alibi, arithmetic=a)[0],)
+            slopes = np.array([self.slope])
+            budgets = (
+                attention(q[None], k[None], v[None], alibi=slopes, scale=self.scale, softcap=kernel.cap, arithmetic=a)[
+                    0
+                ],
+            )
             results = (replace(kernel, bias=-self.slope * distances).forward(q, k, v)[None],)
         elif self.bias or kernel.cap is not None:
             bias = np.random.default_rng(1).standard_normal(self.sizes[:2]) if self.bias else None
