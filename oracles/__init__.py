@@ -66,6 +66,7 @@ from oracles.positional import (
     sinusoidal_positional_encoding,
     tensor2tensor_sinusoidal,
 )
+from oracles.rotary.by_kind import rotary_embedding
 from oracles.rotary.embeddings import apply_rotary, apply_rotary_vjp, rope, rope_vjp
 from oracles.rotary.frequencies import rotary_frequencies
 from oracles.rotary.tables import inv_freq, rope_angles, rope_tables, rotary_tables
@@ -127,6 +128,7 @@ __all__ = [
     "rope_angles",
     "rope_tables",
     "rope_vjp",
+    "rotary_embedding",
     "rotary_frequencies",
     "rotary_tables",
     "rotate_half",

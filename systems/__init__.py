@@ -29,6 +29,7 @@ from systems import (
     torch_sdpa_features,
     torchlean,
     triton_attention,
+    triton_paged,
 )
 
 __all__ = ["GROUPS"]
@@ -42,6 +43,7 @@ GROUPS: dict[str, list[Implementation]] = {
         *torch_compiled.IMPLEMENTATIONS,
         *torch_cuda.IMPLEMENTATIONS,
         *triton_attention.IMPLEMENTATIONS,
+        *triton_paged.IMPLEMENTATIONS,
     ],
     "PyTorch: attention with its features": [*torch_features.IMPLEMENTATIONS, *torch_sdpa_features.IMPLEMENTATIONS],
     "ONNX": onnx_engines.IMPLEMENTATIONS,

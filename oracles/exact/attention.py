@@ -235,9 +235,12 @@ def _live(allowed: Bools, features: Features) -> Bools:
     return has_entries if features.sink is None else has_entries | (features.sink > -np.inf)
 
 
+_ARRAYS = ("bias", "blocked", "sink", "slope", "distance", "kept")
+
+
 def _given(features: Features) -> dict[str, Any]:
     """Return the arrays among the features, by name."""
-    return {name: x for name in ("bias", "blocked", "sink") if (x := getattr(features, name)) is not None}
+    return {name: x for name in _ARRAYS if (x := getattr(features, name)) is not None}
 
 
 def multi_head_attention(

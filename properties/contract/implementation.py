@@ -13,6 +13,7 @@ from oracles.conventions import resolve as resolve_conventions
 from oracles.formats import GRIDS, Format
 from oracles.formats import resolve as resolve_arithmetic
 from oracles.spelling import did_you_mean
+from properties import interpreters
 from properties.contract import packing, quantising
 from properties.contract.bit_contracts import BIT_CONTRACTS
 from properties.contract.caches import CACHES, OFFERS, admitted, operation_of
@@ -208,6 +209,7 @@ class Implementation:
             if not holds(getattr(self, field_name)):
                 raise kind(f"Implementation.{field_name}={shown(getattr(self, field_name))}, but should be {expected}.")
         object.__setattr__(self, "name", printable(self.name))
+        object.__setattr__(self, "device", "cpu" if interpreters.is_interpreting() else self.device)
         if not self.operations:
             raise ValueError(f"{self.name} offers no operation, but should offer some of {', '.join(OPERATIONS)}.")
         for field_name, function in self.operations.items():
@@ -388,7 +390,7 @@ class Implementation:
         )
         return (
             ranked
-            and self.support.takes_options(given)
+            and self.support.takes_options(given, self.resolved_conventions.rope_pairing)
             and self._takes_codes(given)
             and self.allows(**sizes)
             and all(self.allows(batch=length) for length in (*lead, *([given["batch"]] if "batch" in given else [])))

@@ -166,7 +166,7 @@ class Operation:
 
     def stored(self, name: str, arithmetic: Arithmetic, *, result: bool = False) -> Format:
         """Return the format of the numbers of a parameter, or of a result. `Kind` says which field
-        of the arithmetic it is. No operation takes ALiBi's biases yet.
+        of the arithmetic it is.
         """
         match self._kind(name):
             case Kind.TABLE:

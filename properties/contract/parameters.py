@@ -23,7 +23,7 @@ class Kind(Enum):
     FREQUENCIES = "frequencies, in binary64 or binary32, whichever is as fine as they are computed"
     ALIBI = "ALiBi's slopes or biases, in the format of elementwise operations"
     MASK = "booleans, in the implementation's polarity"
-    INTEGERS = "an array of integers, which stay integers in every arithmetic"
+    INTEGERS = "an array of integers, or of booleans that no convention inverts: every arithmetic keeps them"
     LENGTHS = "lengths of sequences, their sums, the longest length, or the numbers of pages of sequences"
     SIZE = "the length of an axis, or a position"
     SETTING = "a number, a word or a tuple that says what is computed"

@@ -382,6 +382,7 @@ _OPERATIONS: dict[str, Callable[..., Balls | tuple[Balls, ...]]] = {
     "merge_attention": parts.merge_attention,
     "alibi_slopes": parts.alibi_slopes,
     "alibi_bias": parts.alibi_bias,
+    "rotary_embedding": rotary.rotary_embedding,
     "rotary_frequencies": rotary.rotary_frequencies,
     "rope at positions": rotary.rope,
     "rope_vjp at positions": rotary.rope_vjp,

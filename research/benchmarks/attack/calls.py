@@ -200,11 +200,15 @@ def changed_array(call: Call, rng: Generator) -> Call:
 
 def fitting(options: Options) -> Options:
     """The options, a window that counts keys with at least one of them, and no mask beside
-    causality where both are refused.
+    causality where both are refused. There is no dropout without a mask, and none where fully masked
+    rows are uniform.
     """
     meaning, (left, right) = options.get("conventions") or Conventions(), options.get("window", (None, None))
     if meaning.window == "count" and left == 0:
         options = options | {"window": (1, right)}
+    if meaning.dead_rows == "uniform" or "dropout_mask" not in options:
+        kept = ("dropout_mask", "dropout")
+        options = {name: x for name, x in options.items() if name not in kept}
     if meaning.causal_with_mask == "refuse" and {"causal", "mask"} <= options.keys():
         return {name: x for name, x in options.items() if name != "causal"}
     return options

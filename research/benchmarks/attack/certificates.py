@@ -278,6 +278,7 @@ OPERATIONS: dict[str, Target] = {
     "merge_attention": _named(tuple(parts.MERGED), parts.merged, changed),
     "alibi_slopes": _of_numbers(parts.alibi_slopes),
     "alibi_bias": _of_numbers(parts.alibi_bias),
+    "rotary_embedding": _named(("drawn",), lambda _, rng: frequencies.embedded(rng), changed_array),
     "rotary_frequencies": Target(frequencies.FREQUENCIES, frequencies.changed, _by_keyword),
     "rope at positions": _named(frequencies.ROTATIONS, partial(frequencies.rotated, "rope"), frequencies.changed),
     "rope_vjp at positions": _named(

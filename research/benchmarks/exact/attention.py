@@ -43,8 +43,9 @@ def forward(reading: Reading, x: dict[str, Balls], scalar: Context) -> tuple[Bal
     """(out, lse) over a scalar, in the definitions' order of heads. Fully masked rows are as the
     definitions have them.
     """
-    operands: dict[str, Any] = _by_rows(reading, x, scalar) if reading.bent else {**x}
-    keywords = present({"scale": 1.0, "softcap": reading.said["softcap"]} if reading.bent else reading.said)
+    whole = reading.with_alibi(x)
+    operands: dict[str, Any] = _by_rows(reading, whole, scalar) if reading.bent else whole
+    keywords = present(_said_by_rows(reading) if reading.bent else reading.said)
     out, lse = literal.attention(**operands, **keywords, scalar=scalar)
     if reading.conventions.lse_sink == "excluded" and "sink" in operands:
         lse = literal.attention(
@@ -53,6 +54,15 @@ def forward(reading: Reading, x: dict[str, Balls], scalar: Context) -> tuple[Bal
     return out.reshape(*reading.visible.shape[:-1], x["v"].shape[-1]), per_unit(
         reading, lse.reshape(reading.visible.shape[:-1])
     )
+
+
+def _said_by_rows(reading: Reading) -> dict[str, Any]:
+    """The keywords for rows that are heads of one query each."""
+    kept, shape = reading.said["dropout_mask"], reading.visible.shape
+    if kept is not None:
+        kept = np.broadcast_to(kept, shape).reshape(*shape[:-3], shape[-3] * shape[-2], 1, shape[-1])
+    others = {name: reading.said[name] for name in ("softcap", "dropout")}
+    return {"scale": 1.0, "dropout_mask": kept, **others}
 
 
 def present(keywords: dict[str, Any]) -> dict[str, Any]:
