@@ -59,6 +59,8 @@ def _finer_results(implementation: Implementation) -> str:
     bits = -np.log2(arithmetic.output.unit_roundoff)
     if arithmetic.weights is not None and not arithmetic.weights.is_binary:
         return "The static factor of its weights is no power of two."
+    if arithmetic.operands.smallest_normal >= 1:
+        return f"The grid {arithmetic.operands.name} lacks numbers near rounding boundaries."
     return why_few_shapes(implementation) or (
         "Its results have more than 16 bits: their error limits show small mistakes." if bits > _FEW_BITS else ""
     )
