@@ -60,7 +60,7 @@ def quantised_scales_dropped(codes: Arrays, scales: Scales, heads: Any) -> Array
     citations=("lightseekorg/tokenspeed#759", "flashinfer-ai/flashinfer#4979"),
 )
 def quantised_values_not_scaled(codes: Arrays, scales: Scales, heads: Any) -> Arrays:
-    """The code folds the scales of queries and keys into the scores, and leaves out that of the values."""
+    """The code folds q_scale and k_scale into the scores, and leaves out v_scale."""
     return right.numbers_of(codes, (*scales[:2], None), heads)
 
 
@@ -84,7 +84,7 @@ def quantised_keys_not_scaled(codes: Arrays, scales: Scales, heads: Any) -> Arra
     origin="two arguments of one type, passed by position; a test of vllm-project/vllm#55557 has unequal scales for it",
 )
 def quantised_scales_of_keys_and_values_swapped(codes: Arrays, scales: Scales, heads: Any) -> Arrays:
-    """The code takes the scale of the values for the keys, and that of the keys for the values."""
+    """The code multiplies keys by v_scale, and values by k_scale."""
     return right.numbers_of(codes, (scales[0], scales[2], scales[1]), heads)
 
 
@@ -111,7 +111,7 @@ def quantised_scale_inverted(codes: Array, scale: Array) -> Array:
     citations=("sgl-project/sgl-kernel-xpu#252",),
 )
 def quantised_scale_of_the_first_head(scale: Array, heads: Any) -> Array:
-    """The code reads one scale, that of the first head, for all heads."""
+    """The code reads the scale of the first head for all heads."""
     return scale[..., 0 * np.asarray(heads)]
 
 
@@ -148,7 +148,7 @@ def quantised_scale_of_the_first_sequence(scale: Array, heads: Any) -> Array:
     citations=("vllm-project/vllm#50084",),
 )
 def quantised_block_scales_in_another_order(scale: Array, width: int) -> Array:
-    """The cache has block scales in the layout of another kernel: the code reads that of another block."""
+    """The cache has block scales in the layout of another kernel, so each block gets another block's scale."""
     return right.block_scales(np.roll(scale, 1, -1), width)
 
 
@@ -173,8 +173,7 @@ def quantised_scale_of_the_token_before(scale: Any, shape: tuple[int, ...], head
     **_entry(grid="int8"),
     effect="Negative numbers become large positive ones.",
     repair="Read codes as signed integers, or subtract the zero point.",
-    origin="a buffer of bytes that is read as uint8, or a zero point of 128 that is left out; compare "
-    "InfiniTensor/InfiniLM#553",
+    origin="a buffer of bytes that is read as uint8, or a missing zero point of 128; compare InfiniTensor/InfiniLM#553",
 )
 def quantised_codes_read_as_unsigned(codes: Array, scale: Array) -> Array:
     """The code reads bytes of signed codes as unsigned ones."""
@@ -209,7 +208,7 @@ _OF_WEIGHTS: dict[str, Any] = {
     citations=("ROCm/FlyDSL#1020", "ROCm/aiter#5535", "flashinfer-ai/flashinfer#5020", "ROCm/aiter#5642"),
 )
 def quantised_weights_not_scaled(q: Any, k: Any, v: Any, **options: Any) -> tuple[Array, Array]:
-    """The code rounds weights to E4M3 as they are."""
+    """The code rounds weights to E4M3 without a factor."""
     return _in_e4m3((q, k, v), options, 1.0)
 
 

@@ -21,14 +21,14 @@ Scales = tuple[Any, ...]
 
 
 def head_scales(scale: Array, heads: Any) -> Array:
-    """Return the scale of each head of an array, given those of the key heads. `heads` has the key head
+    """Return the scale of each head of an array, given one for each key head. `heads` has the key head
     of each head.
     """
     return scale[..., heads]
 
 
 def block_scales(scale: Array, width: int) -> Array:
-    """Return the scale of each channel, given those of the blocks of channels of a row."""
+    """Return the scale of each channel, given one for each block of channels of a row."""
     return np.repeat(scale, width // max(scale.shape[-1], 1), -1)
 
 

@@ -26,7 +26,7 @@ BLOCKS = {"block16": 16, "block32": 32}
 
 
 def scales_of(arithmetic: Arithmetic) -> tuple[str, ...]:
-    """Return the names of the scales that calls get: those of arrays on a grid."""
+    """Return the names of the scales that calls get: arrays on a grid have one."""
     return tuple(name for name in QUANTISED if getattr(arithmetic, CODES[name[0]]) is not None)
 
 
@@ -79,7 +79,7 @@ def shared_scale(scale: Array, given: Mapping[str, Any], name: str, conventions:
 
 
 def _of_key_heads(scale: Array, key_heads: int, conventions: Conventions) -> Array | None:
-    """Return the scale of each key head, given that of each head; None if the heads of a key head
+    """Return the scale of each key head, given one for each head; None if the heads of a key head
     differ.
     """
     is_tiled, group = conventions.kv_heads == "tile", scale.shape[-1] // key_heads

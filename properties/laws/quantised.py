@@ -19,7 +19,7 @@ _ATTENTION = "attention"
 
 
 def _needs(*names: str) -> Callable[[Implementation], str]:
-    """Return a function that says why an implementation gets none of these scales; "" if it does."""
+    """Return a function that says why an implementation does not get these scales; "" if it does."""
     return lambda implementation: implementation.lacks(*names)
 
 
@@ -55,7 +55,7 @@ def a_factor_moves_from_k_scale_to_q_scale(subject: Subject, *case: Any, choose:
 @law(_ATTENTION, exempts=_needs("v_scale"), name="v_scale is a factor of the output, not of lse")
 def v_scale_is_a_factor_of_the_output(subject: Subject, *case: Any, choose: Choices) -> bool:
     """For every power of two f: values that are f times as large, by their scale, make the output f
-    times as large, and leave the log-sum-exp as it is.
+    times as large, and do not change the log-sum-exp.
     """
     factor = choose.among([4.0, 0.125, 32.0])
     return _check(subject, case, {"v_scale": factor}, factor)
