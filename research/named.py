@@ -51,6 +51,11 @@ SAME = {
         ("odd_lane", value, "decode"): "no case of a cache that rotates has an odd width"
         for value in ("passthrough", "reject")
     },
+    ("fp8_scale", "divide", "attention"): "numbers of float32 have no scale",
+    **{
+        ("scale_shape", value, "attention"): "numbers of float32 have no scale"
+        for value in ("head", "token", "block16", "block32")
+    },
 }
 """Conventions that no case of an operation distinguishes from the default, and why."""
 
@@ -77,6 +82,7 @@ class Planted:
     operation: str
     function: Callable[..., Any]
     conventions: Conventions = DEFAULT
+    arithmetic: str = "float32"
 
     @property
     def implementation(self) -> Implementation:
@@ -84,7 +90,7 @@ class Planted:
         the last bit; caches are of float64.
         """
         function, arithmetic = (
-            (self.function, "float64") if self.operation == "decode" else (_in_float32(self.function), "float32")
+            (self.function, "float64") if self.operation == "decode" else (_in_float32(self.function), self.arithmetic)
         )
         return Implementation(
             self.name,
@@ -137,7 +143,8 @@ def bugs() -> Iterator[Planted]:
     for bug in CATALOGUE.values():
         if "#" in bug.citation and (bug.operation in (*_TODAY, "rotary_tables") or bug in rotations.bug.bugs):
             promised = bug.promises.get("conventions", DEFAULT)
-            yield Planted(bug.id, bug.operation, under(promised, bug.operation, bug.fresh()), promised)
+            arithmetic = bug.promises.get("arithmetic", "float32").replace("float64", "float32")
+            yield Planted(bug.id, bug.operation, under(promised, bug.operation, bug.fresh()), promised, arithmetic)
 
 
 def named(planted: Planted, seed: int) -> tuple[str, ...]:

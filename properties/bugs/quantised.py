@@ -192,13 +192,12 @@ def _in_e4m3(arrays: Arrays, options: dict[str, Any], factor: float, lag: float 
     largest = np.maximum(w.max(-1, keepdims=True, initial=0.0), sink)
     times = factor * np.exp(lag) / np.where(largest == 0, 1.0, largest)
     kept = np.minimum(w * times, 448.0).astype(ml_dtypes.float8_e4m3fn).astype(np.float64) / times
-    out = attention_steps.averages(kept, v.take(heads, -3), sink == 0)
-    return out.astype(np.float32), lse.astype(np.float32)
+    return attention_steps.averages(kept, v.take(heads, -3), sink == 0), lse
 
 
 _OF_WEIGHTS: dict[str, Any] = {
     "law": _LAW,
-    "promises": _promising("e4m3") | {"arithmetic": "float32-e4m3-e4m3-weights-by-448"},
+    "promises": _promising("e4m3") | {"arithmetic": "float64-e4m3-e4m3-weights-by-448"},
 }
 
 
@@ -237,4 +236,4 @@ def quantised_weights_saturate(q: Any, k: Any, v: Any, **options: Any) -> tuple[
 def quantised_lse_with_the_factor_of_weights(q: Any, k: Any, v: Any, **options: Any) -> tuple[Array, Array]:
     """The log-sum-exp has the factor 2⁸ of the weights in it."""
     out, lse = _in_e4m3((q, k, v), options, 256.0)
-    return out, lse + np.float32(np.log(256.0))
+    return out, lse + np.log(256.0)

@@ -35,6 +35,7 @@ from properties.inspection.probe import Probe, SpentError
 from properties.inspection.read_sentences import sentences_of_reads
 from properties.inspection.reads import reads
 from properties.inspection.rotation import rotation, sentences_of_rotation
+from properties.inspection.scales import sentences_of_scales
 from properties.inspection.score_form import score_form, sentences_of_scores
 from properties.inspection.shapes import Shape, shape_of
 from properties.inspection.term_sentences import sentences_of_terms
@@ -119,6 +120,8 @@ _OPTIONS: Mapping[Instrument, frozenset[str]] = {
 _HEADS = {"num_heads": 4, "kv_heads": 2}
 _OF_ATTENTION: _Measurements = (
     (sentences_of_head_numbers, {}),
+    (sentences_of_scales, {}),
+    (sentences_of_scales, {"batch": 2, **_HEADS, "n_q": 3, "n_k": 5, "head_dim": 32, "value_dim": 32}),
     (_equal_scores, {}),
     (_terms, {}),
     (_terms, {"batch": 2, **_HEADS, "n_q": 4, "n_k": 5}),

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from properties.contract.features import QUANTISED
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
+from properties.contract.quantising import scales_of
 from properties.contract.results import BrokenError, RaisedError, entry
 from properties.contract.subject import Subject
 from properties.contract.support import NotTakenError, OutsideError
@@ -29,6 +31,7 @@ from properties.inspection.probe import Probe, Reading
 from properties.inspection.read_sentences import sentences_of_reads
 from properties.inspection.reads import reads
 from properties.inspection.rotation import rotation, sentences_of_rotation
+from properties.inspection.scales import scales, sentences_of_scales
 from properties.inspection.score_form import score_form, sentences_of_scores
 from properties.inspection.shapes import Shape, shape_of
 from properties.inspection.softmax import softmax_gradients, softmax_weights
@@ -56,6 +59,8 @@ def _finer_results(implementation: Implementation) -> str:
     bits = -np.log2(arithmetic.output.unit_roundoff)
     if arithmetic.weights is not None and not arithmetic.weights.is_binary:
         return "The static factor of its weights is no power of two."
+    if arithmetic.operands.smallest_normal >= 1:
+        return f"The grid {arithmetic.operands.name} lacks numbers near rounding boundaries."
     return why_few_shapes(implementation) or (
         "Its results have more than 16 bits: their error limits show small mistakes." if bits > _FEW_BITS else ""
     )
@@ -178,6 +183,22 @@ def weights_are_exponentials_of_scores(subject: Subject, *arguments: Any) -> Non
     found = curve(probe, shape)
     points = [found.visible, *([found.masked] if found.masked else [])]
     _require_right(subject, probe, [each.reading for each in points], sentences_of_curve(found), "weights")
+
+
+def _no_scales(implementation: Implementation) -> str:
+    possible = scales_of(implementation.resolved_arithmetic)
+    return why_few_shapes(implementation) or implementation.lacks(*(possible or QUANTISED))
+
+
+@law("attention", measures=True, exempts=_no_scales)
+def each_scale_belongs_to_its_own_codes(subject: Subject, *arguments: Any) -> None:
+    """At every operating point, with drawn codes and scales: the result is attention of the codes, each
+    multiplied (or divided) by the scale of its array, head, row and block.
+    """
+    probe, shape = _measuring(subject, arguments)
+    _, results = scales(probe, shape)
+    said = sentences_of_scales(probe, shape) if any(each.wrong.any() for each in results.values()) else ()
+    _require_right(subject, probe, list(results.values()), said, "numbers")
 
 
 @law(*_WITH_TERMS, measures=True, exempts=why_few_shapes, domains=("operating terms",))

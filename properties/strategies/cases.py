@@ -64,6 +64,7 @@ class Cases:
         point = self.operation.named(self.fixed[seed % len(self.fixed)])
         if self.domain.adjust is not None:
             self.domain.adjust(self.operation, self.implementation, point, Choices(1 + seed))
+            drawn_codes.hold(self.operation, self.implementation, point)
         return tuple(point.values())
 
     def arguments(self, choose: Choices) -> tuple[Any, ...]:
@@ -114,6 +115,7 @@ class Cases:
             drawn_pages.poison(implementation, arguments, choose)
         if self.domain.adjust is not None:
             self.domain.adjust(operation, implementation, arguments, choose)
+            drawn_codes.hold(operation, implementation, arguments)
         for restriction in implementation.support.restrictions:
             restriction.fit(arguments, implementation.features, implementation.resolved_conventions.rope_pairing)
         return implementation.support.written(operation, tuple(arguments.values()))

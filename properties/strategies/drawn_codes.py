@@ -1,6 +1,7 @@
 """Draws codes on a grid, and the scales that say what a code stands for."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from properties.contract.operations import Operation
 from properties.contract.quantising import BLOCKS, CODES, scales_of
 from properties.strategies.choices import Choices, rounded
 
-__all__ = ["are_scaled", "codes", "scale", "usual_size"]
+__all__ = ["are_scaled", "codes", "hold", "scale", "usual_size"]
 
 _SPREADS = (0, 3, 3, 8)
 """By how many powers of two the scales of one array may differ."""
@@ -22,6 +23,13 @@ def are_scaled(operation: Operation, parameter: str, implementation: Implementat
     scale = f"{parameter}_scale"
     on_grid = scale in scales_of(implementation.resolved_arithmetic)
     return on_grid and scale in operation.options and scale in implementation.features
+
+
+def hold(operation: Operation, implementation: Implementation, case: dict[str, Any]) -> None:
+    """Round the codes of a case to their grid, after an input family has changed them."""
+    arithmetic = implementation.resolved_arithmetic
+    if arithmetic.is_quantised and not operation.is_played:
+        case |= {name: rounded(case[name], operation.stored(name, arithmetic)) for name in CODES if name in case}
 
 
 def usual_size(grid: Format) -> float:
