@@ -19,7 +19,7 @@ import numpy as np
 from oracles import Enclosure
 from oracles.ball import Array
 from properties import interpreters
-from properties.contract import conversion, packing, process_state
+from properties.contract import conversion, packing, process_state, quantising
 from properties.contract.implementation import Implementation
 from properties.contract.mask_kinds import ENTRIES
 from properties.contract.operations import OPERATIONS, Operation
@@ -363,6 +363,9 @@ class Caller:
         """Return the arguments of a call as new arrays of the implementation's kind. In the layouts
         "aliased" and "packed", arrays share memory.
         """
+        if self.arithmetic.is_quantised:
+            conventions = self.implementation.resolved_conventions
+            arguments = tuple(quantising.handed(operation.named(arguments), conventions).values())
         shared = layout in ("aliased", "packed")
         given = [
             self._given(operation, parameter, argument, "contiguous" if shared else layout)

@@ -68,6 +68,7 @@ class Supervision:
     until              a reading of time.monotonic, after which no case is drawn
     ends               returns whether an undeclared violation of a law ends the drawing of cases
     most_products      the most products in the scores of a call at sizes that the user names
+    seconds_of_points  after calls at operating points took so long, the further ones are left out
     checked            is called with the examination after every case
     """
 
@@ -77,6 +78,7 @@ class Supervision:
     until: float = inf
     ends: Callable[[str], bool] = lambda law: False
     most_products: int = MOST_PRODUCTS
+    seconds_of_points: float = _SECONDS_OF_POINTS
     checked: Callable[["Examination"], None] = lambda examination: None
 
 
@@ -396,7 +398,7 @@ class Examination:
         first point of each family is tried, and the others are noted.
         """
         cases, before = group[0].cases[name], self.subject.seconds
-        if self._seconds_of_points > _SECONDS_OF_POINTS and name in self._families_of_points:
+        if self._seconds_of_points > self.supervision.seconds_of_points and name in self._families_of_points:
             self._untried.setdefault(name, []).append(cases.names[seed % len(cases.names)])
             return
         self._families_of_points.add(name)

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from properties.contract.meanings import MEANINGS
 from properties.contract.names import parts_of
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import Call
@@ -68,8 +69,11 @@ class Diagnosis:
     hint: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the diagnosis as numbers and strings, for JSON."""
-        return {key: _plain(value) for key, value in vars(self).items()}
+        """Return the diagnosis as numbers and strings, for JSON. A convention comes with the meaning of
+        each of its values.
+        """
+        meanings = {"meanings": dict(MEANINGS[name])} if (name := self.id.partition("=")[0]) in MEANINGS else {}
+        return {key: _plain(value) for key, value in vars(self).items()} | meanings
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from properties.portraits.rendering import fragment, text
 from properties.verifier.report import PASSING, Cause, Outcome, Report, counted
 from properties.views.not_taken import print_not_taken, print_undeclared_features
 from properties.views.statuses import LABELS, SIGNS, status_counts
-from properties.views.violation import named, print_cause, print_indented, print_violation
+from properties.views.violation import name_of, named, print_cause, print_indented, print_violation
 
 __all__ = ["fragment_of", "print_report", "text_of", "verdict_of"]
 
@@ -322,11 +322,7 @@ def _print_causes(console: Console, causes: Sequence[Cause]) -> None:
         several = [cause for cause in causes if cause.implementation == name]
         if len(several) > 1:
             checks = counted(sum(len(cause.laws) for cause in several), "check")
-            shares = ", ".join(f"{_name_of(cause)} ({counted(len(cause.laws), 'check')})" for cause in several)
+            shares = ", ".join(f"{name_of(cause)} ({counted(len(cause.laws), 'check')})" for cause in several)
             sentence = f": {checks} fail, for {counted(len(several), 'cause')}: {shares}"
             console.print(Text.assemble((name, "bold"), sentence), highlight=False)
             console.print()
-
-
-def _name_of(cause: Cause) -> str:
-    return cause.likely.id if cause.likely else "cause not recognised"
