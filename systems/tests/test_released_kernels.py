@@ -11,7 +11,7 @@ import systems.kernels
 from properties.contract.implementation import Implementation
 
 FINDINGS = {
-    "liger_rope": "seq_len 1",
+    "liger_rope": "rows are wrong",
     "sglang_merge_state": "likely cause: merge-of-two-empty-parts",
     "vllm_unified_attention": "miss key",
 }
