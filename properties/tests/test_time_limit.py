@@ -185,7 +185,7 @@ def test_the_usual_number_of_calls_is_known_for_each_operation():
 
 
 def test_laws_are_finished_one_after_the_other_if_there_is_no_time_for_all(monkeypatch):
-    monkeypatch.setattr(examination.Examination, "_needs_more_time", lambda self, seconds, cases: True)
+    monkeypatch.setattr(examination.Examination, "_needs_more_time", lambda self, seconds, done, cases: done == 8)
     rank = {"held": 0, "stopped early": 1, "not run": 1}
     held = []
     for until in (30, 60, 10**6):
@@ -204,5 +204,6 @@ def test_laws_are_finished_one_after_the_other_if_there_is_no_time_for_all(monke
 def test_only_with_a_limit_of_costs_laws_do_not_take_turns(limit, needs):
     mine = replace(RIGHT, supports=replace(RIGHT.support, costs=limit))
     asked = examination.Examination(mine, "rope", ROPE, Supervision(until=time.monotonic() + 100))
-    assert asked._needs_more_time(8.0, 200) == needs
-    assert not asked._needs_more_time(8.0, 20)
+    assert asked._needs_more_time(8.0, 8, 200) == needs
+    assert not asked._needs_more_time(8.0, 8, 20)
+    assert not asked._needs_more_time(8.0, 2, 200)
