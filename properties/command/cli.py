@@ -91,7 +91,7 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "--cost": (
         "leave out calls that should take longer: small (0.2 s), normal (1 s), large (10 s), or a number of seconds "
-        "(default: normal with --interpret, else no limit)",
+        "(default with --interpret: normal, or small with --quick; else no limit)",
         {"type": cost, "metavar": "COST"},
     ),
     "--json": ("also write the report as JSON; - prints only the JSON", {"metavar": "FILE"}),
