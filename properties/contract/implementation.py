@@ -377,6 +377,7 @@ class Implementation:
         return (
             ranked
             and self.support.takes_options(given)
+            and not (self.resolved_conventions.window == "count" and _counts_no_key(given.get("window")))
             and self.allows(**sizes)
             and all(self.allows(batch=length) for length in (*lead, *([given["batch"]] if "batch" in given else [])))
             and all(self.allows(**combined({"n_q": n_q, "n_k": n_k})) for n_q, n_k in set(sequences))
@@ -451,6 +452,11 @@ def implementation_of(
         )
     default_name = getattr(target, "__name__", type(target).__name__)
     return Implementation(**{"name": default_name, "operations": operations, **changes})
+
+
+def _counts_no_key(window: Any) -> bool:
+    """Return whether the left side of a window is 0: a window that counts keys has at least one."""
+    return isinstance(window, tuple) and window[0] == 0
 
 
 def _require_member(name: object, names: tuple[str, ...], kind: str) -> None:

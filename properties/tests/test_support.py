@@ -3,6 +3,7 @@ applicable, with the reason.
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -387,3 +388,14 @@ def test_no_call_is_made_with_options_that_a_word_leaves_out(word, outside, insi
 def test_the_window_of_a_cache_is_a_length():
     caches = Implementation("mine", {"decode": REFERENCE["decode"]}, supports="left windows")
     assert caches.support.takes_options({"window": 2})
+
+
+def test_a_window_that_counts_keys_counts_at_least_one():
+    counts = Implementation(
+        "counts", {"attention": REFERENCE["attention"]}, conventions=Conventions(window="count"), features=("window",)
+    )
+    attention, q = OPERATIONS["attention"], np.ones((1, 2, 4))
+    for window, is_taken in (((0, None), False), ((1, None), True), ((None, 0), True)):
+        assert counts.takes(attention, attention.arguments((q, q, q), {"window": window})) is is_taken
+        bounds = replace(counts, conventions=Conventions())
+        assert bounds.takes(attention, attention.arguments((q, q, q), {"window": window}))
