@@ -143,8 +143,9 @@ class Implementation:
                       "causal only", "full masks", "no log-sum-exp"; the glossary has them all. ()
                       declares that your kernels take everything. With None, a call that raises is
                       not taken: it does not fail
-    refuses           the exceptions that your kernels raise for sizes that they do not support. With
-                      None, attnspec does not check that they refuse these sizes
+    refuses           the exceptions that your kernels raise for sizes that they do not support, and
+                      `AbortedError` if they call abort(). With None, attnspec does not check that
+                      they refuse these sizes
     outside           "undefined" if your kernels cannot check what they are given, as C code: attnspec
                       then makes no call that they do not support. Otherwise "called"
     features          names of `FEATURES`: the options of attention and rope that your kernels take,

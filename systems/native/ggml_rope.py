@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles import Conventions
+from properties.contract.aborts import AbortedError
 from properties.contract.implementation import Implementation
 from properties.contract.twins import Twin
 from systems.native.ggml_arena import Arena
@@ -133,7 +134,7 @@ def _implementation(name: str, mode: Mode, arithmetic: str, *features: str) -> I
         arithmetic=arithmetic,
         conventions=Conventions(rope_pairing=mode.pairing, odd_lane="reject", mrope=mode.mrope),
         supports=["positive sizes", {"head_dim": lambda dim: dim % divisor == 0}],
-        outside="undefined",
+        refuses=(AbortedError, ValueError),  # ValueError is ours, for arrays without entries
         features=("positions", "inv_freq", "attention_factor", *features),
         unavailable=unavailable("ggml"),
         twins={"two threads": twin},
