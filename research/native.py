@@ -28,15 +28,17 @@ _COLUMNS = {"held": "pass", "declared": "fail as declared", "violated": "fail", 
 
 
 def _verdicts(rows: Sequence[Row]) -> Iterator[str]:
-    """A line for each implementation: how many laws have which outcome, and the largest error in limits."""
-    yield f"| implementation | {' | '.join(_COLUMNS.values())} | not run | largest error ÷ limit |"
+    """A line for each implementation: how many laws have which outcome, and the largest error in limits if no law
+    fails.
+    """
+    yield f"| implementation | {' | '.join(_COLUMNS.values())} | not run | largest error ÷ limit if none fails |"
     yield "|---" * (len(_COLUMNS) + 3) + "|"
     for name in dict.fromkeys(row["implementation"] for row in rows):
         own = [row for row in rows if row["implementation"] == name]
         count = Counter(row["status"] for row in own)
         worst = max((float(row["worst_excess"]) for row in own if row["status"] == "held"), default=0.0)
-        numbers = [count[status] for status in (*_COLUMNS, "not run")]
-        yield f"| {name} | {' | '.join(str(number or '') for number in numbers)} | {worst:.2g} |"
+        numbers = [str(count[status] or "") for status in (*_COLUMNS, "not run")]
+        yield f"| {name} | {' | '.join(numbers)} | {'' if count['declared'] or count['violated'] else f'{worst:.2g}'} |"
 
 
 def _declared(rows: Sequence[Row]) -> Iterator[str]:
