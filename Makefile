@@ -164,6 +164,10 @@ all-native: $(NATIVE)/.ready
 printed-runs: $(READY) ## develop: run the examples of README and guide, and write what they print
 	$(BIN)/python -m research.printed_runs
 
+.PHONY: reports
+reports: $(READY) ## research: write the texts for maintainers about each defect, docs/reports
+	$(BIN)/python -m research.reports
+
 .PHONY: table-of-roundings
 table-of-roundings: $(READY) ## write the table of roundings into the guide; writes docs/guide/budgets.md
 	$(BIN)/python -m research.table_of_roundings
