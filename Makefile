@@ -12,6 +12,7 @@ READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.docs
 PEERS  := .venv-peers
 NATIVE := .venv-native
+OTHERS := .venv-integrations
 
 PAGES := attack bench bench-operations bench-verify campaign-costs campaign-disturbed campaign-paper checkers criteria findings fuzz gates inspected \
 	interrupts named readings results rotary seeds sharpness small-mistakes soundness worst
@@ -160,6 +161,14 @@ all-native: $(NATIVE)/.ready
 	$(VERIFY_NATIVE) --json build/native/report.json || [ $$? -eq 1 ]
 	$(NATIVE)/bin/python -W ignore -m research.native build/native/report.json
 
+.PHONY: integrations
+integrations: $(OTHERS)/.ready ## develop: test the files for other tools, in their released packages
+	$(OTHERS)/bin/python -m pytest integrations/tests
+
+.PHONY: release
+release: $(DOCS) ## develop: the checklist of a release, step by step; writes build/release [ONLY="versions wheel"]
+	$(BIN)/python -m research.release $(ONLY)
+
 .PHONY: printed-runs
 printed-runs: $(READY) ## develop: run the examples of README and guide, and write what they print
 	$(BIN)/python -m research.printed_runs
@@ -222,6 +231,15 @@ $(NATIVE)/.ready: pyproject.toml systems/native/recipes.py
 	$(NATIVE)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
 	$(NATIVE)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
 	$(NATIVE)/bin/python -m systems.native
+	touch $@
+
+$(OTHERS)/.ready: pyproject.toml integrations/requirements.txt
+	$(PYTHON) -m venv $(OTHERS)
+	$(OTHERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
+	$(OTHERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[onnx,dev]'
+	@for package in "--requirement integrations/requirements.txt" "--no-deps flashinfer-bench==0.1.2"; do \
+		$(OTHERS)/bin/python -m pip install --quiet --disable-pip-version-check $$package || echo "$$package did not install: its tests are skipped."; \
+	done
 	touch $@
 
 $(DOCS): $(READY)
