@@ -33,7 +33,9 @@ def aborts(call: Callable[[], Any]) -> bool:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGABRT
     try:
         faulthandler.disable()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
         signal.alarm(_SECONDS)
         call()
     finally:

@@ -18,6 +18,8 @@ from systems.native.recipes import GGML
 
 __all__ = ["Arena"]
 
+os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # ggml would start a debugger before it ends the process
+
 Array = NDArray[Any]
 _SIZE = 2**28  # bytes: memory that no tensor uses is never touched
 _KINDS = {"float32": 0, "float16": 1, "q8_0": 8, "int32": 26}
@@ -42,7 +44,6 @@ class _Memory(ctypes.Structure):
 @cache
 def _library() -> Any:
     """ggml's functions, with the types of their arguments and results."""
-    os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # it would start a debugger before it ends the process
     pointer, integer, numbers = ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_int64)
     base, cpu = (ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL) for file in GGML)
     types: dict[str, tuple[Any, ...]] = {
