@@ -97,7 +97,7 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"metavar": "LIST", "type": lambda text: tuple(text.split(",")), "default": ()},
     ),
     "--allow-replaced": (
-        "also accept a kernel that replaces functions of time, NumPy or torch, such as a timer",
+        "also accept a kernel that replaces functions of Python's library, NumPy or torch, such as a timer",
         {"action": "store_true", "dest": "replaces"},
     ),
     "--json": ("also write the verdict as JSON; - prints only the JSON", {"metavar": "FILE"}),

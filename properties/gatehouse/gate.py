@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from math import inf
 from os import PathLike
 from typing import Any
 
@@ -205,7 +206,7 @@ def _examined(
             implementation,
             _EXAMPLES[quick],
             seed,
-            supervision=Supervision(ends=ends, most_products=_MOST_PRODUCTS),
+            supervision=Supervision(ends=ends, most_products=_MOST_PRODUCTS, seconds_of_points=inf),
         )
     calls, violations = _right(outcomes, laws), _telling(outcomes, laws, _EVIDENCE[quick])
     outcomes += checked(implementation, first, second, _CASES[quick], seed)

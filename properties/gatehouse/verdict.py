@@ -24,7 +24,7 @@ class Verdict:
     report     the outcomes of the laws, and of the gate's checks
     used       modules outside the standard library that the kernel imported, functions of torch that
                it called, and, if some names are forbidden, all names that its sources use
-    replaced   functions of time, NumPy and torch that it replaced
+    replaced   functions of Python's library, NumPy and torch that it replaced
     judged     false if the machine was too busy: the kernel got too little of a processor to be
                judged in time, and so is not accepted
     """

@@ -424,6 +424,7 @@ _NEEDS = {
     "window": "window",
     "softcap_order": "softcap",
     "lse_sink": "sink",
+    "alibi_reference": "alibi",
     "mask_polarity": "mask",
     "dead_rows": "mask",
     "causal_with_mask": "causal",

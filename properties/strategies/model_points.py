@@ -33,6 +33,12 @@ def _chunk(sizes: Sizes) -> Any:
     return {"mask": np.tri(sizes["n_q"], sizes["n_k"], sizes["n_k"] - sizes["n_q"], dtype=bool)[None]}
 
 
+def _of_heads(sizes: Sizes) -> Any:
+    """A mask for each head, the same for all batch entries: no query sees one key in three."""
+    query, key = np.arange(sizes["n_q"])[:, None], np.arange(sizes["n_k"])
+    return {"mask": np.stack([(query + key + head) % 3 > 0 for head in range(sizes["num_heads"])])[None]}
+
+
 def _sinks(sizes: Sizes) -> Any:
     """A sink for each head, from −1 on in steps of 1/2."""
     return np.arange(sizes["num_heads"]) / 2 - 1
@@ -55,7 +61,19 @@ def _prefill(tokens: int, width: int, batch: int = 2) -> Point:
     return Point(f"{tokens} tokens of width {width}", sizes)
 
 
+_LEADS = ((130,), (1, 12), (1, 16), (1, 32), (1, 64), (4, 12), (5, 8), (9, 1), (33, 2), (2, 40))
+"""Numbers of problems, or numbers of sequences and of heads, as models have them."""
+
+
+def _problems(lead: tuple[int, ...]) -> Point:
+    """A point of a batch of small problems."""
+    heads = {"num_heads": lead[1], "kv_heads": max(lead[1] // 4, 1)} if len(lead) > 1 else {}
+    sizes = {"batch": lead[0], "n_q": 3, "n_k": 4, "head_dim": 8, "value_dim": 4}
+    return Point(f"a batch of {' × '.join(map(str, lead))}", {**sizes, **heads})
+
+
 NUMBERS = (
+    *map(_problems, _LEADS),
     *(_decoding(2, 2, 1, 257, 64, heads=16), _decoding(3, 1, 1, 1025)),
     *(_decoding(1, 8, 8, 2049), _decoding(1, 2, 2, 4097)),
     *(_prefill(64, 64), _prefill(65, 128), _prefill(129, 96, 1), _prefill(64, 256, 1), _prefill(192, 64, 1)),
@@ -66,6 +84,9 @@ NUMBERS = (
     Point("narrower values", {**_FEW, "n_q": 17, "n_k": 33, "head_dim": 192, "value_dim": 128}),
     Point("70 queries, 40 keys", {**_FEW, "n_q": 70, "n_k": 40}),
     Point("64 masked queries, 192 keys", {**_FEW, "n_q": 64, "n_k": 192}, _chunk),
+    Point("a causal mask of 130 tokens", {"n_q": 130, "n_k": 130, "head_dim": 16, "value_dim": 16}, _chunk),
+    Point("a mask for each head", {**_FEW, "n_q": 5, "n_k": 50}, _of_heads),
+    Point("a chunk of 130 queries, 300 keys", {**_FEW, "batch": 1, "num_heads": 2, "n_q": 130, "n_k": 300}),
     Point("130 causal tokens", {**_FEW, "n_q": 130, "n_k": 130}, lambda sizes: {"causal": True}),
     Point("64 causal queries, 40 keys", {**_FEW, "n_q": 64, "n_k": 40}, lambda sizes: {"causal": True}),
     Point("a chunk of 64 queries", {**_FEW, "n_q": 64, "n_k": 256}, _last()),

@@ -146,12 +146,14 @@ def _identity(name: str, value: Any) -> Any:
 
 def _each_its_own(operation: Operation, arguments: tuple[Any, ...], mask: Any) -> Any:
     """A mask of two axes as another one for each batch entry and head, shifted by as many keys; a
-    mask of three axes as the same for all; a mask of four axes as the same for all heads.
+    mask of three axes as the same for all; a mask of four axes as the same for all heads, or, if it
+    has several of them, as the same for all batch entries.
     """
     heads = (operation.sizes(arguments)["num_heads"],) if "num_heads" in operation.axes["mask"] else ()
     lead = (*operation.lead(arguments), *heads)
     if mask.ndim > 3:
-        return np.resize(mask, (*lead[:-1], *[1] * bool(lead), *mask.shape[2:]))
+        of_heads = (*[1] * len(lead[:-1]), *lead[-1:]) if mask.shape[1] > 1 else (*lead[:-1], *[1] * bool(lead))
+        return np.resize(mask, (*of_heads, *mask.shape[2:]))
     if mask.ndim > 2:
         return np.broadcast_to(mask[0], (*lead, *mask.shape[1:]))
     masks = [np.roll(mask, place, -1) for place in range(int(np.prod(lead, dtype=int)))]

@@ -27,10 +27,12 @@ class NumberedPoint(Point):
     score    the largest magnitude of a score, which q (or the array `scores`) is scaled to have;
              None does not change the scores
     value    the largest magnitude in v; None does not change v
+    key      the largest magnitude in k, before q is scaled; None does not change k
     """
 
     score: float | None = None
     value: float | None = None
+    key: float | None = None
 
     def arguments(self, operation: Operation, implementation: Implementation) -> tuple[Any, ...] | None:
         """Return the arguments of the call, with numbers in the arrays; None if the point has no call."""
@@ -52,7 +54,9 @@ class NumberedPoint(Point):
         )
 
     def _scale(self, operation: Operation, case: dict[str, Any]) -> None:
-        """Scale the scores and the values of a case."""
+        """Scale the keys, the scores and the values of a case."""
+        if self.key is not None and "k" in case:
+            case["k"] *= self.key / np.abs(case["k"]).max()
         if self.score is not None and "scores" in case:
             case["scores"] *= self.score / np.abs(case["scores"]).max()
         elif self.score is not None and "q" in case:
@@ -88,8 +92,13 @@ MAGNITUDES = (
         for value in (0.0005, 200.0)
         for shape, sizes in _SHAPES.items()
     ),
+    *(
+        NumberedPoint(f"keys to {key:g}, {shape}", sizes, score=0.001, key=key, value=value)
+        for key, value in ((0.06, 0.06), (60.0, 6000.0))
+        for shape, sizes in _SHAPES.items()
+    ),
 )
-"""Calls with small and large scores, and with small and large values."""
+"""Calls with small and large scores, and with small and large keys and values."""
 
 
 # -- Pairs of special values -----------------------------------------------------------------------

@@ -270,7 +270,9 @@ def test_numbers_out_of_range_are_refused(option, capsys):
     assert option[0] in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGHUP, marks=pytest.mark.thorough), signal.SIGINT, signal.SIGTERM]
+)
 def test_a_signal_prints_what_is_known_and_leaves_nothing_behind(adapters, number):
     folder = adapters / "temporary"
     folder.mkdir()

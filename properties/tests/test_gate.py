@@ -25,7 +25,7 @@ from properties.gatehouse.isolated_kernel import MOST_KEPT, Limits
 from properties.gatehouse.problem_sizes import shapes_of_inputs
 from properties.gatehouse.sandbox import sandbox
 from properties.gatehouse.submission import Submission
-from properties.tests.candidates import OPERATION, RIGHT, WRONG, adversary, candidate, right
+from properties.tests.candidates import OPERATION, RIGHT, WRONG, adversary, candidate, limits_for, right
 from properties.tests.processes import processes_in, wait_for
 from properties.verifier.report_file import SCHEMA as REPORT
 
@@ -66,7 +66,7 @@ def require_accepted(structure, arithmetic):
 
 
 def test_a_right_candidate_is_accepted_by_the_default_plan():
-    verdict = gate(candidate(RIGHT["online, by tiles"][0]), arithmetic="float32", limits=PATIENT)
+    verdict = gate(candidate(RIGHT["online, by tiles"].text), arithmetic="float32", limits=PATIENT)
     assert verdict.accepted, said(verdict)
     assert sum(o.status == "held" for o in verdict.report.outcomes) > 40
 
@@ -97,15 +97,16 @@ def test_an_adversary_is_not_accepted_and_it_is_told_why(name, port, tmp_path):
 def require_refused(name, port, folder):
     """An adversary is not accepted for the reason that its source states. What needs a fence that
     the system has not is not judged: there it is right."""
-    _, words = WRONG[name]
-    if words.get("needs") == "processes" and not sandbox(folder, (), {}).apart:
+    notes = WRONG[name].notes
+    if notes.get("needs") == "processes" and not sandbox(folder, (), {}).apart:
         pytest.skip("This system gives a process no namespace of its own.")
-    verdict = gate(adversary(name, port), quick=True, seed=1, limits=replace(PATIENT, call=2.0))
-    if not set(words.get("needs", "").split()) <= set(verdict.held):
+    limits = replace(limits_for(name), call=2.0, calls=PATIENT.calls)
+    verdict = gate(adversary(name, port), quick=True, seed=1, limits=limits)
+    if not set(notes.get("needs", "").split()) <= set(verdict.held):
         pytest.skip("This system has no Landlock, by which a process gives up files.")
     assert not verdict.accepted
     assert verdict.score < 1
-    assert re.search(words["said"], said(verdict)), said(verdict)
+    assert re.search(notes.get("said", ""), said(verdict)), said(verdict)
     jsonschema.validate(verdict.to_dict(), SCHEMA)
 
 
@@ -158,7 +159,7 @@ DEEP = "import os\nfor _ in range(1500):\n    os.mkdir('deep')\n    os.chdir('de
 @pytest.mark.parametrize("first", [LASTING, DEEP], ids=["processes", "folders"])
 def test_nothing_is_left_of_what_is_judged(first, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    verdict = gate(candidate(first + RIGHT["plain"][0]), quick=True, seed=0, limits=PATIENT)
+    verdict = gate(candidate(first + RIGHT["plain"].text), quick=True, seed=0, limits=PATIENT)
     if first is LASTING and "processes" not in verdict.held:
         pytest.skip("This system gives a process no namespace of its own.")
     assert verdict.accepted, said(verdict)
@@ -169,7 +170,7 @@ def test_nothing_is_left_of_what_is_judged(first, tmp_path, monkeypatch):
 def test_a_candidate_and_its_modules_may_be_called_as_what_calls_it():
     names = ("wire", "server", "limits", "system_calls", "supervisor", "recorder")
     texts = {f"{name}.py": f"from {later} import *\n" for name, later in pairwise(names)}
-    texts[f"{names[-1]}.py"] = RIGHT["plain"][0]
+    texts[f"{names[-1]}.py"] = RIGHT["plain"].text
     verdict = gate(Submission("wire.py", texts, {OPERATION: ("wire", OPERATION)}), quick=True, seed=0, limits=PATIENT)
     assert verdict.accepted, said(verdict)
 
@@ -344,7 +345,7 @@ def hard_masked_softmax_vjp(scores, mask, grad_weights):
 @pytest.mark.thorough
 def test_the_cases_follow_from_the_seed_and_nobody_knows_it_before():
     verdicts = [
-        gate(candidate(WRONG["zeros"][0]), quick=True, seed=seed, limits=PATIENT) for seed in (5, 5, None, None)
+        gate(candidate(WRONG["zeros"].text), quick=True, seed=seed, limits=PATIENT) for seed in (5, 5, None, None)
     ]
     afterwards = "it is right after all other calls"
     same, again, one, other = [next(x.summary for x in v.report.violations if x.law == afterwards) for v in verdicts]
@@ -355,7 +356,7 @@ def test_the_cases_follow_from_the_seed_and_nobody_knows_it_before():
 
 def test_all_calls_together_have_a_time_too():
     slow = f"{SIGNATURE}\n    time.sleep(0.3)\n    return right(q, k, v, mask)"
-    text = f"import time\n{RIGHT['plain'][0]}\nright = {OPERATION}\n{slow}"
+    text = f"import time\n{RIGHT['plain'].text}\nright = {OPERATION}\n{slow}"
     verdict = gate(candidate(text), quick=True, limits=Limits(call=10.0, calls=1.0))
     assert not verdict.accepted
     assert re.search("took more than 1 s for all calls together|did not return within", verdict.cause)
@@ -364,7 +365,7 @@ def test_all_calls_together_have_a_time_too():
 @pytest.mark.thorough
 def test_a_score_grows_with_what_is_right():
     scores = [
-        gate(candidate(WRONG[name][0]), quick=True, seed=1, limits=PATIENT).score
+        gate(candidate(WRONG[name].text), quick=True, seed=1, limits=PATIENT).score
         for name in ("it exits", "zeros", "inputs are written")
     ]
     assert 0 <= scores[0] < scores[1] < scores[2] < 1
@@ -376,9 +377,9 @@ def test_a_score_grows_with_what_is_right():
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "right.py").write_text(RIGHT["plain"][0])
-    (tmp_path / "wrong.py").write_text(WRONG["zeros"][0])
-    (tmp_path / "flash.py").write_text(RIGHT["plain"][0].replace(OPERATION, "flash"))
+    (tmp_path / "right.py").write_text(RIGHT["plain"].text)
+    (tmp_path / "wrong.py").write_text(WRONG["zeros"].text)
+    (tmp_path / "flash.py").write_text(RIGHT["plain"].text.replace(OPERATION, "flash"))
     (tmp_path / "none.py").write_text("x = 1\n")
     (tmp_path / "problem.py").write_text(PROBLEM)
     return tmp_path
@@ -403,7 +404,7 @@ def test_the_command_says_by_its_status_whether_a_candidate_is_accepted(folder, 
 
 
 def test_the_command_takes_what_has_batches_of_heads_alone(folder):
-    text = RIGHT["plain"][0].replace(SIGNATURE, f"{SIGNATURE}\n    batch, heads, length, width = q.shape")
+    text = RIGHT["plain"].text.replace(SIGNATURE, f"{SIGNATURE}\n    batch, heads, length, width = q.shape")
     (folder / "heads.py").write_text(text)
     command = ["gate", "heads.py", "--quick", "--seed", "0", "--timeout", "20", "--time-limit", "200"]
     assert [main(command), main([*command, "--batch-ranks", "2", "--nondeterministic"])] == [1, 0]
@@ -413,7 +414,7 @@ def test_the_command_takes_what_has_batches_of_heads_alone(folder):
     ("call", "accepted"), [("flash(v, k, q, attn_mask=mask)", 0), ("flash(value=v, k=q, q=k, attn_mask=mask)", 1)]
 )
 def test_a_candidate_may_have_arguments_of_its_own(folder, call, accepted):
-    theirs = RIGHT["plain"][0].replace(
+    theirs = RIGHT["plain"].text.replace(
         SIGNATURE, "def flash(value, k, q, attn_mask=None):\n    v, mask = value, attn_mask"
     )
     (folder / "flash.py").write_text(theirs)

@@ -3,6 +3,7 @@ source that is no Python, for a wrong kernel.
 """
 
 import json
+import math
 import platform
 import random
 import re
@@ -13,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 
 from properties.bugs.reference import REFERENCE
@@ -20,7 +22,7 @@ from properties.command.cli import main
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.gatehouse import limits, system_calls
-from properties.gatehouse.checks import _large
+from properties.gatehouse.checks import _in_fives, _large
 from properties.gatehouse.clock import Clock
 from properties.gatehouse.gate import gate
 from properties.gatehouse.isolated_kernel import Limits
@@ -42,7 +44,7 @@ def test_nothing_is_left_of_a_gate_that_is_killed(seconds, tmp_path):
     """Neither processes nor folders: the kernel ignores the end of its pipe, and its parent's death."""
     made = tmp_path / "made"
     made.mkdir()
-    (tmp_path / "kernel.py").write_text(f"{LASTING}{RIGHT['plain'][0]}\ntime.sleep(1)\n")
+    (tmp_path / "kernel.py").write_text(f"{LASTING}{RIGHT['plain'].text}\ntime.sleep(1)\n")
     kernel = str(tmp_path / "kernel.py")
     script = f"import properties, tempfile; tempfile.tempdir = {str(made)!r}; properties.gate({kernel!r})"
     parent = subprocess.Popen([sys.executable, "-c", script])
@@ -56,7 +58,9 @@ def test_nothing_is_left_of_a_gate_that_is_killed(seconds, tmp_path):
 # -- Time on a busy machine ----------------------------------------------------------------------------
 
 BUSY = "import os\nwhile True: pass\n"
-SLOW = f"import time\n{RIGHT['plain'][0]}\nright = {OPERATION}\n{SIGNATURE}\n    BODY\n    return right(q, k, v, mask)"
+SLOW = (
+    f"import time\n{RIGHT['plain'].text}\nright = {OPERATION}\n{SIGNATURE}\n    BODY\n    return right(q, k, v, mask)"
+)
 HALF_A_SECOND = "start = time.thread_time()\n    while time.thread_time() < start + 0.5: pass"
 
 
@@ -140,7 +144,7 @@ def test_the_clock_is_asked(monkeypatch):
     ended = Process.end
     monkeypatch.setattr(Process, "end", lambda process, why: (seen.append(process.seconds), ended(process, why))[1])
     monkeypatch.setattr(Clock, "taken", lambda clock: 0.0)
-    verdict = gate(candidate(RIGHT["plain"][0]), quick=True, seed=0, limits=PATIENT)
+    verdict = gate(candidate(RIGHT["plain"].text), quick=True, seed=0, limits=PATIENT)
     assert verdict.accepted, said(verdict)
     assert set(seen) == {0.0}
 
@@ -366,6 +370,38 @@ def verdict_on(source, arrays, **limits):
     return gate(submission, quick=True, seed=0, limits=replace(PATIENT, **limits))
 
 
+def test_a_busy_machine_takes_no_test_input_away(monkeypatch):
+    """A kernel can make the machine busy, so that its calls take long. Its time limits are the gate's."""
+    supervisions = []
+
+    def examine(*arguments, supervision):
+        supervisions.append(supervision)
+        raise StopIteration
+
+    monkeypatch.setattr("properties.gatehouse.gate.examine", examine)
+    with pytest.raises(StopIteration):
+        gate(candidate(RIGHT["plain"].text), quick=True, seed=0, limits=PATIENT)
+    assert [supervision.seconds_of_points for supervision in supervisions] == [math.inf]
+
+
+def test_test_inputs_of_equal_shapes_differ_in_half_of_an_array_in_one_number_and_slightly():
+    right = Implementation("right", {"table_lookup": REFERENCE["table_lookup"]})
+    changes = {name: set() for name in ("table", "indices")}
+    for seed in range(4):
+        case, _, *others = _in_fives(OPERATIONS["table_lookup"], right, 1, random.Random(seed))
+        for place, name in enumerate(changes):
+            changed = [np.flatnonzero(other[place] != case[place]).size for other in others]
+            changes[name] |= {tuple(size > 0 for size in changed)} if any(changed) else set()
+            assert changed[1] <= 1
+    assert (True, True, True) in changes["table"]
+
+
+def test_trees_are_among_the_test_inputs_of_equal_shapes():
+    right = Implementation("right", {"tree_mask": REFERENCE["tree_mask"]})
+    for (parents,) in _in_fives(OPERATIONS["tree_mask"], right, 3, random.Random(0)):
+        assert (parents < np.arange(len(parents))).all()
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_large_widths_of_pairs_are_even(seed):
     rotate = Implementation("right", {"rotate_half": REFERENCE["rotate_half"]})
@@ -381,6 +417,24 @@ def test_a_forbidden_function_that_the_source_hides_is_seen_when_it_is_called():
     )
     assert {"torch.cat", "torch.nn.functional.dropout"} <= {*verdict.used}
     jsonschema.validate(verdict.to_dict(), SCHEMA)
+
+
+@pytest.mark.thorough
+def test_a_forbidden_function_is_seen_in_a_thread_of_the_kernel():
+    source = f"""
+import threading
+{HIDDEN}
+here = rotate_half
+
+def rotate_half(x):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(here(x)))
+    thread.start()
+    thread.join()
+    return results[0]
+"""
+    verdict = verdict_on(source, "torch", forbid=("torch.nn.functional",))
+    assert "It uses torch.nn.functional.dropout, which is forbidden." in said(verdict)
 
 
 @pytest.mark.thorough
@@ -427,8 +481,36 @@ def test_a_kernel_that_replaces_a_timer_is_refused_unless_that_is_allowed(replac
     verdict = verdict_on(source, "numpy", replaces=replaces)
     assert verdict.accepted is replaces
     assert verdict.replaced == ("time.perf_counter",)
-    name = "it replaces no function of time, NumPy and torch"
+    name = "it replaces no function of Python's library, NumPy and torch"
     assert verdict.cause == ("" if replaces else f"{name}: It replaced time.perf_counter.")
+
+
+REPLACING = """
+import datetime, math, random, sys, timeit, types
+import numpy as np
+import numpy.testing
+
+class Date(datetime.datetime):
+    pass
+
+timeit.Timer.timeit = lambda self, number=1: 0.0
+timeit.repeat.__code__ = (lambda *arguments: [0.0]).__code__
+timeit.Timer.repeat.__defaults__ = (1, 1)
+np.allclose.__wrapped__.__code__ = (lambda *arguments: True).__code__
+np.testing.assert_allclose = np.random.default_rng = lambda *arguments: None
+math.isclose = random.random = lambda *arguments: True
+datetime.datetime = Date
+sys.modules["time"] = types.ModuleType("time")
+rotate_half = abs
+"""
+
+
+def test_functions_that_a_kernel_replaces_are_seen_wherever_they_are():
+    verdict = verdict_on(REPLACING, "numpy")
+    assert {
+        *("datetime.datetime", "math.isclose", "numpy.allclose", "numpy.random.default_rng", "random.random", "time"),
+        *("numpy.testing.assert_allclose", "timeit.Timer.repeat", "timeit.Timer.timeit", "timeit.repeat"),
+    } <= {*verdict.replaced}
 
 
 @pytest.mark.thorough

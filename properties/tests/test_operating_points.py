@@ -14,7 +14,6 @@ from properties.laws import LAWS, find
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
 from properties.strategies.point_numbers import border_keys
-from properties.verifier import examination
 from properties.verifier.examination import Supervision
 from properties.verifier.plan import QUICKLY, plan
 from properties.verifier.verify import examine, verify
@@ -152,12 +151,11 @@ def test_points_depend_on_neither_the_seed_nor_the_number_of_inputs_but_their_nu
     assert not np.array_equal(*(drawn[0] for drawn in longest))
 
 
-def test_a_slow_kernel_gets_fewer_points_and_is_told_which(monkeypatch):
+def test_a_slow_kernel_gets_fewer_points_and_is_told_which():
     law = next(law for law in LAWS if law.agreement and law.operation == GQA)
     implementation = Implementation("mine", {GQA: REFERENCE[GQA]})
     (before,) = examine([law], implementation, 4, 0)
-    monkeypatch.setattr(examination, "_SECONDS_OF_POINTS", 0.0)
-    (outcome,) = examine([law], implementation, 4, 0)
+    (outcome,) = examine([law], implementation, 4, 0, Supervision(seconds_of_points=0.0))
     assert (before.undrawn, outcome.status) == ((), "held")
     told = {family: text for family, _, text in (each.partition(": ") for each in outcome.undrawn)}
     names = told["operating borders"].removeprefix("mine is slow: calls at points took 0 s, so others were left out: ")
@@ -165,10 +163,9 @@ def test_a_slow_kernel_gets_fewer_points_and_is_told_which(monkeypatch):
     assert outcome.examples < before.examples
 
 
-def test_a_slow_kernel_still_breaks_the_law_that_it_is_declared_to_break(monkeypatch):
+def test_a_slow_kernel_still_breaks_the_law_that_it_is_declared_to_break():
     (law,) = find(f"each query reads what it should[{GQA}]")
     twice = lambda *arguments: 2 * REFERENCE[GQA](*arguments)  # noqa: E731
     implementation = Implementation("mine", {GQA: twice}, known_deviations={law.id: "it doubles its outputs."})
-    monkeypatch.setattr(examination, "_SECONDS_OF_POINTS", -1.0)
-    (outcome,) = examine([law], implementation, 4, 0)
+    (outcome,) = examine([law], implementation, 4, 0, Supervision(seconds_of_points=-1.0))
     assert (outcome.status, outcome.examples) == ("declared", 1)
