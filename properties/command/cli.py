@@ -80,7 +80,10 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
         _SEVERAL | {"metavar": "TEXT"},
     ),
     "--jobs": ("number of processes (default: %(default)s)", {"type": natural, "default": _JOBS, "metavar": "N"}),
-    "--timeout": ("time limit for one call (default: 60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
+    "--timeout": (
+        "time limit for one call, without the time in which it waits for a processor (default: 60)",
+        {"type": positive, "default": 60.0, "metavar": "SECONDS"},
+    ),
     "--time-limit": (
         "time limit for the whole run, such as 60s or 5m; a law that does not finish counts as stopped early, and the "
         "exit status is 1",
