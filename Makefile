@@ -233,11 +233,13 @@ $(NATIVE)/.ready: pyproject.toml systems/native/recipes.py
 	$(NATIVE)/bin/python -m systems.native
 	touch $@
 
+# flashinfer-bench asks for flashinfer, and the others for a build of torch with CUDA: Triton's interpreter runs them without.
+WITHOUT_GPU := flashinfer-bench==0.1.2 liger-kernel==0.8.5 flash-linear-attention==0.6.0 fla-core==0.6.0
 $(OTHERS)/.ready: pyproject.toml integrations/requirements.txt
 	$(PYTHON) -m venv $(OTHERS)
 	$(OTHERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
 	$(OTHERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[onnx,dev]'
-	@for package in "--requirement integrations/requirements.txt" "--no-deps flashinfer-bench==0.1.2"; do \
+	@for package in "--requirement integrations/requirements.txt" $(WITHOUT_GPU:%="--no-deps %"); do \
 		$(OTHERS)/bin/python -m pip install --quiet --disable-pip-version-check $$package || echo "$$package did not install: its tests are skipped."; \
 	done
 	touch $@

@@ -156,11 +156,12 @@ def _outcomes(
     one: Found, task: Task, planned: list[Law], order: Order, calls: CallRecord, report: Callable[[Progress], None]
 ) -> list[Outcome]:
     """Return the outcomes of a task's laws, and report the progress: first after a second, later less
-    often.
+    often. The scripts of large inputs take long to write, so a report is followed by a pause of 20 times
+    its own time.
     """
     laws = [planned[position] for position in task.laws]
     current_law, start = [laws[0].id], time.monotonic()
-    reported = [start]
+    reported, spent_on_report = [start], [0.0]
 
     def observe(operation: str, arguments: tuple[Any, ...], layout: str) -> None:
         calls.begin(operation, arguments, layout, current_law[0])
@@ -173,9 +174,9 @@ def _outcomes(
 
     def checked(examination: Examination) -> None:
         now = time.monotonic()
-        if now - reported[0] < max(1.0, _SHARE_BETWEEN_PROGRESS * (now - start)):
+        pause = max(1.0, _SHARE_BETWEEN_PROGRESS * (now - start), spent_on_report[0] / _SHARE_BETWEEN_PROGRESS)
+        if now - reported[0] < pause:
             return
-        reported[0] = now
         outcomes = tuple(
             outcome
             if outcome.violation is None
@@ -184,6 +185,8 @@ def _outcomes(
         )
         numbers = examination.evidence.cases, examination.planned, calls.made, calls.spent, now - start
         report(Progress(examination.operation, *numbers, outcomes))
+        reported[0] = time.monotonic()
+        spent_on_report[0] = reported[0] - now
 
     noting = _noting(one.implementation, calls)
     supervision = Supervision(observe, began, order.timeout, task.until, ends, checked=checked)
