@@ -168,9 +168,10 @@ def _one_changed(numbers: Array, random: Random) -> None:
 
 
 def _slightly_changed(numbers: Array, random: Random) -> None:
-    """Multiply all numbers by 1 + 1/8192, which half precision does not see."""
+    """Round all numbers to 11 bits, and multiply them by 1 + 1/8192. Half precision sees no change."""
     if numbers.dtype.kind == "f":
-        numbers *= 1 + 2.0**-13
+        mantissas, exponents = np.frexp(numbers)
+        numbers[...] = np.ldexp(np.round(mantissas * 2**11) * 2.0**-11 * (1 + 2.0**-13), exponents)
 
 
 def _large(operation: Operation, implementation: Implementation, random: Random) -> Iterator[tuple[Any, ...]]:
