@@ -33,7 +33,7 @@ _USES = "it uses nothing that is forbidden"
 
 STATEMENTS = {
     "it is right after all other calls": "After the calls of the laws, further test inputs are within their "
-    "error limits; some are longer or wider than all before.",
+    "error limits; some are longer or wider than all before, or in larger batches.",
     "another process gives the same": "A fresh process returns the same, to the last bit, for the same test inputs in "
     "reverse order.",
     "two threads give the same": "It returns the same, to the last bit, while another thread makes another call.",
@@ -59,9 +59,7 @@ _LARGE: tuple[dict[str, tuple[int, int]], ...] = (
     {"n_q": (1024, 1100), "n_k": (1024, 1100), "head_dim": (2, 8), "value_dim": (1, 8), "kv_heads": (1, 1)},
     {"batch": (9, 24), "n_q": (1, 3), "n_k": (2, 5), "seq_len": (1, 3)},
 )
-"""The smallest and the largest size of each axis, for test inputs that are large. An operation that lacks the
-first axis of a row has no such test input.
-"""
+"""The smallest and the largest size of axes. An operation needs the first axis of a row."""
 
 
 @dataclass(frozen=True)
