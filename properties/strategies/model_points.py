@@ -66,7 +66,7 @@ def _prefill(tokens: int, width: int, batch: int = 2) -> Point:
     return Point(f"{tokens} tokens of width {width}", sizes)
 
 
-_LEADS = ((130,), (1, 12), (1, 16), (1, 32), (1, 64), (4, 12), (5, 8), (9, 1), (33, 2), (2, 40))
+_LEADS = ((130,), (1, 12), (1, 16), (1, 32), (1, 64), (4, 12), (5, 8), (33, 2), (2, 40))
 """Numbers of problems, or numbers of sequences and of heads, as models have them."""
 
 
