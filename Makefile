@@ -11,6 +11,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.docs
 PEERS  := .venv-peers
+OTHERS := .venv-integrations
 
 PAGES := attack bench bench-operations bench-verify campaign-costs campaign-disturbed campaign-paper checkers criteria findings fuzz gates inspected \
 	interrupts named readings results rotary seeds sharpness small-mistakes soundness worst
@@ -144,6 +145,14 @@ all-peers: $(PEERS)/.ready
 all-rotary: $(PEERS)/.ready
 	$(PEERS)/bin/python -W ignore -m research.rotary_peers
 
+.PHONY: integrations
+integrations: $(OTHERS)/.ready ## develop: test the files for other tools, in their released packages
+	$(OTHERS)/bin/python -m pytest integrations/tests
+
+.PHONY: release
+release: $(DOCS) ## develop: the checklist of a release, step by step; writes build/release [ONLY="versions wheel"]
+	$(BIN)/python -m research.release $(ONLY)
+
 .PHONY: printed-runs
 printed-runs: $(READY) ## develop: run the examples of README and guide, and write what they print
 	$(BIN)/python -m research.printed_runs
@@ -194,6 +203,15 @@ $(PEERS)/.ready: pyproject.toml systems/peers/constraints.txt
 		$(PEERS_PIP) $$(echo $$library | tr + ' ') || echo "$$library did not install: it is shown as not run."; \
 	done
 	@for library in $(WITHOUT_ALL); do $(PEERS_PIP) --no-deps $$library || echo "$$library did not install: it is shown as not run."; done
+	touch $@
+
+$(OTHERS)/.ready: pyproject.toml integrations/requirements.txt
+	$(PYTHON) -m venv $(OTHERS)
+	$(OTHERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
+	$(OTHERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[onnx,dev]'
+	@for package in "--requirement integrations/requirements.txt" "--no-deps flashinfer-bench==0.1.2"; do \
+		$(OTHERS)/bin/python -m pip install --quiet --disable-pip-version-check $$package || echo "$$package did not install: its tests are skipped."; \
+	done
 	touch $@
 
 $(DOCS): $(READY)

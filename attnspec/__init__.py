@@ -20,15 +20,32 @@ if TYPE_CHECKING:
     from oracles import Conventions as Conventions
     from oracles import assert_within as assert_within
     from properties import Implementation as Implementation
+    from properties import judge as judge
     from properties import verify as verify
 
     __version__: str
 
-__all__ = ["Conventions", "Implementation", "__version__", "assert_within", "oracles", "properties", "spec", "verify"]
+__all__ = [
+    "Conventions",
+    "Implementation",
+    "__version__",
+    "assert_within",
+    "judge",
+    "oracles",
+    "properties",
+    "spec",
+    "verify",
+]
 
 own_names.install()
 
-_HOMES = {"Conventions": "oracles", "Implementation": "properties", "assert_within": "oracles", "verify": "properties"}
+_HOMES = {
+    "Conventions": "oracles",
+    "Implementation": "properties",
+    "assert_within": "oracles",
+    "judge": "properties",
+    "verify": "properties",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,7 @@ The modules:
     arrays                            converts any array to float64
     dot_product, softmax, multi_head  attention, softmax and multi-head attention, with derivatives
     generalised_attention             attention with windows, biases, softcaps and sinks
+    quantised                         queries, keys and values that are codes on a grid, with scales
     packed, paged                     attention over packed sequences; over keys in pages
     merge, alibi                      merges attention over parts of the keys; biases by distance
     masks, positional, lookups        masks, sinusoidal encodings, and operations that copy numbers
@@ -65,6 +66,7 @@ from oracles.positional import (
     sinusoidal_positional_encoding,
     tensor2tensor_sinusoidal,
 )
+from oracles.rotary.by_kind import rotary_embedding
 from oracles.rotary.embeddings import apply_rotary, apply_rotary_vjp, rope, rope_vjp
 from oracles.rotary.frequencies import rotary_frequencies
 from oracles.rotary.tables import inv_freq, rope_angles, rope_tables, rotary_tables
@@ -126,6 +128,7 @@ __all__ = [
     "rope_angles",
     "rope_tables",
     "rope_vjp",
+    "rotary_embedding",
     "rotary_frequencies",
     "rotary_tables",
     "rotate_half",

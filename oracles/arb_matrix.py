@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 from math import inf, nextafter
 from threading import RLock
+from typing import Any
 
 import numpy as np
 from flint import arb, arb_mat, ctx
@@ -21,6 +22,8 @@ from numpy.typing import NDArray
 from oracles.ball import Array, Ball, ball
 
 Bools = NDArray[np.bool_]
+Rationals = NDArray[np.object_]
+"""An array of exact rational numbers (fmpq)."""
 
 PRECISION = 113
 MOST_PRECISION = 4000
@@ -91,11 +94,17 @@ def from_rows(rows: list[list[arb]], support: Bools, lost: Bools) -> Matrix:
     return Matrix(arb_mat(height, width, [entry for row in rows for entry in row]), support, lost)
 
 
-def from_array(x: Array) -> Matrix:
-    """Return the matrix of a two-dimensional float64 array; non-finite entries are lost."""
-    finite = np.isfinite(x)
+def from_array(x: Array | Rationals) -> Matrix:
+    """Return the matrix of a two-dimensional float64 array; non-finite entries are lost. Rational
+    numbers are enclosed at the working precision.
+    """
+    is_rational = x.dtype == np.object_
+    finite = np.ones(x.shape, dtype=bool) if is_rational else np.isfinite(x)
     height, width = x.shape
-    balls = arb_mat(height, width, np.where(finite, x, 0.0).ravel().tolist())
+    entries: list[Any] = (
+        [arb(number) for number in x.ravel().tolist()] if is_rational else np.where(finite, x, 0.0).ravel().tolist()
+    )
+    balls = arb_mat(height, width, entries)
     return Matrix(balls, np.ones(x.shape, dtype=bool), ~finite)
 
 

@@ -3,8 +3,9 @@ array library except NumPy.
 
 It reads arrays of NumPy, torch (with bfloat16, requires_grad and other devices), JAX, CuPy and MLX,
 and every type with `__array__` or DLPack.  It accepts the element types binary16, binary32,
-binary64 and bfloat16, and longdouble if the numbers fit binary64. It refuses complex, integer,
-object, FP8 and other packed types. It also refuses Python lists, because a list has no element type
+binary64 and bfloat16, and longdouble if the numbers fit binary64. `code_array` also accepts the
+types of grids: FP8, FP4, and integers of 8 and 4 bits. All others are refused: complex, other
+integers, object and packed types. It also refuses Python lists, because a list has no element type
 and this module does not guess one.
 """
 
@@ -18,11 +19,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from oracles.formats import BINARY16, BINARY32, BINARY64, Arithmetic, Format
+from oracles.formats import BINARY16, BINARY32, BINARY64, GRIDS, Arithmetic, Format
 
 _ELEMENTS = (np.float16, np.float32, np.float64, np.longdouble)
 _ELEMENT_NAMES = "float16, bfloat16, float32, float64 or longdouble"
 _FORMATS = {np.float16: BINARY16, np.float32: BINARY32, np.float64: BINARY64}
+_GRIDS = frozenset(grid.name for grid in GRIDS.values())
 _CHUNK = 1 << 18
 LARGEST = 2**28  # entries: 2 GiB of float64, of which some more are made
 
@@ -59,10 +61,17 @@ def float_array(
             if array.dtype.itemsize > 8:
                 _require(~((values == array) | np.isnan(array)), array, name, "float64")
     if arithmetic is not None and not arithmetic.inputs.holds(_FORMATS.get(element, BINARY64)):
-        _require_representable(values, name, arithmetic.inputs)
+        require_representable(values, name, arithmetic.inputs)
     values = values.view()
     values.flags.writeable = False
     return values
+
+
+def code_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None) -> NDArray[np.float64]:
+    """Return `float_array` of quantised numbers: the element type may also be that of a grid."""
+    if hasattr(x, "dtype") and str(x.dtype).rpartition(".")[2] in _GRIDS:
+        x = x.astype(np.float32) if isinstance(x, np.ndarray) else x.float()  # a tensor of torch
+    return float_array(x, name, arithmetic=arithmetic)
 
 
 def table_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None) -> NDArray[np.float64]:
@@ -205,7 +214,7 @@ def _from_bfloat16(bits: NDArray[np.int16]) -> NDArray[np.float32]:
     return np.left_shift(bits.astype(np.uint16).astype(np.uint32), 16).view(np.float32)
 
 
-def _require_representable(values: NDArray[np.float64], name: str, target: Format) -> None:
+def require_representable(values: NDArray[np.float64], name: str, target: Format) -> None:
     """Raise ValueError if rounding to `target` would change a finite value.
 
     For a NumPy format, conversion to it and back shows a change. Any other format has p-bit
@@ -223,7 +232,7 @@ def _require_representable(values: NDArray[np.float64], name: str, target: Forma
             else:
                 spacing = np.ldexp(target.unit_roundoff, np.frexp(chunk)[1])
                 quotient = chunk / np.maximum(spacing, target.smallest_subnormal)
-                changed = (quotient != np.rint(quotient)) | (np.abs(chunk) > target.largest)
+                changed = (quotient != np.rint(quotient)) | (chunk > target.largest) | (chunk < target.lowest)
         if changed.any() and (wrong := changed & np.isfinite(chunk)).any():
             index = np.unravel_index(start + int(wrong.argmax()), values.shape)
             raise ValueError(_not_a_number_of(name, index, values[index], target.name))

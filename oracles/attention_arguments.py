@@ -19,12 +19,18 @@ from oracles.conventions import Conventions
 from oracles.conventions import resolve as resolve_conventions
 from oracles.error_analysis.ball_attention import Setting
 from oracles.error_analysis.grouped_heads import Heads, Shared
-from oracles.error_analysis.logits import Tiled
+from oracles.error_analysis.logits import Slopes, Tiled
 from oracles.error_analysis.visible_keys import Mask, Visible
 from oracles.formats import Arithmetic
 from oracles.options import Answer, DotProductOptions, FeatureOptions, answer, defaults
+from oracles.quantised import codes_of, dequantised, with_dequantising
 
 _DEFAULTS = defaults(FeatureOptions)
+
+FARTHEST_OF_ALIBI = 2**52 + 2**28
+"""The farthest position of a query with ALiBi: with at most 2²⁸ keys all distances are integers of
+float64.
+"""
 
 
 class _Layout(NamedTuple):
@@ -41,6 +47,10 @@ class _Layout(NamedTuple):
         key head.
         """
         return self.heads.shared(*chosen_rows(x, self.chosen, self.full))
+
+    def of_rows(self, of_heads: Array) -> Array:
+        """Return the number of each folded row (…, rows, 1), given one number for each head."""
+        return self.heads.fold(np.broadcast_to(of_heads[:, None, None], (*self.full[:-2], len(self.chosen), 1)))
 
 
 def plain(q: Any, k: Any, v: Any, mask: Any, options: DotProductOptions, *, grouped: bool = False) -> AttentionCall:
@@ -74,8 +84,9 @@ def checked(
     Raises ValueError and TypeError for arguments that do not fit.
     """
     arithmetic, conventions, method = asked = answer(options)
-    q, k, v = (arrays.float_array(x, name, arithmetic=arithmetic) for x, name in ((q, "q"), (k, "k"), (v, "v")))
+    q, k, v = (codes_of(x, name, arithmetic) for x, name in ((q, "q"), (k, "k"), (v, "v")))
     _require_shapes(q, k, v, grouped)
+    scales: Any = {name: options.get(f"{name}_scale") for name in "qkv"}
     lead = q.shape[:-1]
     allowed = _narrowed(arrays.bool_mask(options["mask"], "mask", (*lead, k.shape[-2]), conventions.mask_polarity))
     if not grouped:
@@ -89,16 +100,20 @@ def checked(
     visible, features = _logits(layout, asked, options, allowed, bias)
     scale = checked_scale(options["scale"])
     default = 1.0 if conventions.scale_default == "one" else 1.0 / sqrt(max(q.shape[-1], 1))
+    factor = default if scale is None else scale
+    if arithmetic is not None:
+        arithmetic = with_dequantising(arithmetic, scales, factor, divides=conventions.fp8_scale == "divide")
+
+    def folded(x: Any) -> Any:
+        return heads.fold(x if rows is None else x[..., layout.chosen, :])
+
+    queries, keys, values = dequantised((q, k, v), scales, conventions)
     return AttentionCall(
-        q=heads.fold(q if rows is None else q[..., layout.chosen, :]),
-        k=k,
-        v=v,
+        numbers=(queries.changed(folded), keys, values),
         lead=lead,
         chosen=layout.chosen,
         heads=heads,
-        setting=Setting(
-            visible, default if scale is None else scale, arithmetic, conventions, features=features, group=heads.group
-        ),
+        setting=Setting(visible, factor, arithmetic, conventions, features=features, group=heads.group),
         method=method,
         options={"scale": scale, "conventions": conventions},
         bias=None if bias is None else shape,
@@ -110,7 +125,7 @@ def checked(
 def _logits(
     layout: _Layout, asked: Answer, options: FeatureOptions, mask: Mask | None, bias: Array | None
 ) -> tuple[Visible, Tiled | None]:
-    """Return the visible keys, and the features of the logits: bias, softcap and sinks. The
+    """Return the visible keys, and the features of the logits: bias, softcap, sinks and ALiBi. The
     features are None without any of these.
     """
     arithmetic, conventions, _ = asked
@@ -120,10 +135,12 @@ def _logits(
     offset = _offset(options["offset"], layout.full, conventions)
     visible = Visible(None if mask is None else layout.shared(mask), _places(layout, offset), *band)
     softcap, sinks = _softcap(options["softcap"]), _sinks(options["sink"], layout, arithmetic)
-    if softcap is None and finite is None and sinks is None:
+    slopes = None if options["alibi"] is None else _slopes(options["alibi"], layout, asked, visible.positions)
+    kept, dropout = _dropout(options, layout, conventions)
+    if all(x is None for x in (softcap, finite, sinks, slopes, kept)):
         return visible, None
     shared = None if finite is None else layout.shared(finite)
-    features = Tiled(softcap, conventions.softcap_order != "before_bias", shared, None, sinks)
+    features = Tiled(softcap, conventions.softcap_order != "before_bias", shared, None, sinks, slopes, kept, dropout)
     if softcap is not None and conventions.softcap_order == "after_mask" and not visible.everything:
         return Visible(None, visible.positions), features._replace(blocked=visible)
     return visible, features
@@ -210,12 +227,53 @@ def _sinks(given: Any, layout: _Layout, arithmetic: Arithmetic | None) -> Array 
     """
     if given is None:
         return None
-    sink, heads = arrays.float_array(given, "sink", arithmetic=arithmetic), layout.heads
-    if sink.shape != (heads.heads,):
-        raise ValueError(f"sink has shape {sink.shape}, but should be ({heads.heads},), one for each head of q.")
+    sink = _of_heads(given, "sink", layout, arithmetic)
     if not (sink < np.inf).all():
         raise ValueError("sink has a NaN or +∞, but should be finite, or −∞ for a head without a sink.")
-    return heads.fold(np.broadcast_to(sink[:, None, None], (*layout.full[:-2], len(layout.chosen), 1)))
+    return layout.of_rows(sink)
+
+
+def _of_heads(given: Any, name: str, layout: _Layout, arithmetic: Arithmetic | None) -> Array:
+    """Return one number for each head of q as float64. Raises ValueError for another shape."""
+    of_heads, heads = arrays.float_array(given, name, arithmetic=arithmetic), layout.heads.heads
+    if of_heads.shape != (heads,):
+        raise ValueError(f"{name} has shape {of_heads.shape}, but should be ({heads},), one for each head of q.")
+    return of_heads
+
+
+def _slopes(given: Any, layout: _Layout, asked: Answer, positions: NDArray[np.int64]) -> Slopes:
+    """Return ALiBi's slopes, numbers of the elementwise format or of the inputs', whichever is finer, and
+    the positions of the folded rows. Raises ValueError for slopes that are not finite, and for
+    positions whose distances from keys are not integers of float64.
+    """
+    arithmetic = asked.arithmetic
+    if arithmetic is not None and arithmetic.elementwise.holds(arithmetic.inputs):
+        arithmetic = replace(arithmetic, inputs=arithmetic.elementwise)
+    alibi = _of_heads(given, "alibi", layout, arithmetic)
+    if not np.isfinite(alibi).all():
+        raise ValueError("alibi has a slope that is not finite, but all slopes should be finite.")
+    if np.abs(positions).max(initial=0) > FARTHEST_OF_ALIBI:
+        raise ValueError("alibi is given with an offset beyond ±2**52, but distances should be integers of float64.")
+    return Slopes(layout.of_rows(alibi), positions if asked.conventions.alibi_reference == "distance" else None)
+
+
+def _dropout(options: FeatureOptions, layout: _Layout, conventions: Conventions) -> tuple[Shared | None, float]:
+    """Return which weights dropout keeps, and its probability; None and 0 without dropout. Raises
+    ValueError and TypeError for arguments that do not fit.
+    """
+    given: Any = {"dropout_mask": None, "dropout": 0.0} | options
+    p = checked_scale(given["dropout"], "dropout")
+    if p is None or not 0 <= p < 1:
+        raise ValueError(f"dropout={given['dropout']}, but should be at least 0 and less than 1.")
+    kept = arrays.bool_mask(given["dropout_mask"], "dropout_mask", layout.full, "true_allows")
+    if kept is None:
+        if p:
+            raise ValueError(f"dropout={p} is given without dropout_mask, but should come with it.")
+        return None, 0.0
+    if conventions.dead_rows == "uniform":
+        raise ValueError("dropout_mask is given, but should not be: Conventions.dead_rows is 'uniform'.")
+    narrow = _narrowed(kept)
+    return None if narrow is None else layout.shared(narrow), p
 
 
 def _softcap(given: Any) -> float | None:

@@ -12,20 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles import arrays
-from oracles.ball import Array, Ball
+from oracles.arb_matrix import Rationals
+from oracles.ball import ROUNDOFF, Array, Ball, gamma
 from oracles.enclosure import Enclosure
 from oracles.error_analysis.ball_attention import Setting
 from oracles.error_analysis.grouped_heads import Gathered, Heads, Shared
 from oracles.error_analysis.logits import Features, Tiled
-from oracles.error_analysis.scores import Inputs, operand
+from oracles.error_analysis.scores import Inputs, Operand, operand
 from oracles.error_analysis.visible_keys import Mask
 from oracles.judging import Balls, Evaluation, Method, attention_is_vacuous, settle, zero_is_accepted
+from oracles.quantised import Numbers
 
 
 class AttentionCall(NamedTuple):
     """Validated arguments of attention, with query heads folded by key head.
 
-    q        the `chosen` query rows only
+    numbers  the numbers that q, k and v are, or that their codes stand for; of q the `chosen` rows only
     lead     the given shape of query rows: (…, H, n_q), or (…, n_q) without an axis of heads
     options  the options for ball arithmetic
     bias     the given shape of the bias; None without a bias that has an effect
@@ -33,9 +35,7 @@ class AttentionCall(NamedTuple):
     ignored_bias  the given shape of a bias without an effect; None without one
     """
 
-    q: Array
-    k: Array
-    v: Array
+    numbers: tuple[Numbers, Numbers, Numbers]
     lead: tuple[int, ...]
     chosen: NDArray[np.int64]
     heads: Heads
@@ -47,9 +47,50 @@ class AttentionCall(NamedTuple):
     ignored_bias: tuple[int, ...] | None = None
 
     @property
+    def q(self) -> Array:
+        """The chosen queries, next to their exact numbers."""
+        return self.numbers[0].values
+
+    @property
+    def k(self) -> Array:
+        """The keys, next to their exact numbers."""
+        return self.numbers[1].values
+
+    @property
+    def v(self) -> Array:
+        """The values, next to their exact numbers."""
+        return self.numbers[2].values
+
+    @property
     def inputs(self) -> Inputs:
         """The queries, keys and values as operands."""
-        return Inputs(operand(self.q), operand(self.k), operand(self.v))
+        return Inputs(*(operand(x.values, x.radii) for x in self.numbers))
+
+    @property
+    def exact_inputs(self) -> tuple[Array | Rationals, ...]:
+        """The queries, keys and values as exact numbers, some of them as rationals."""
+        return tuple(x.values if x.quotients is None else x.quotients for x in self.numbers)
+
+    def thinned(self, x: Operand) -> Operand:
+        """Return an operand over 1 − p, where dropout has the probability p; the operand itself without
+        dropout. Either the values of a forward pass or the cotangent of a backward pass are divided.
+
+        A kernel rounds p, 1 − p, its reciprocal and the product. The error of p is p/(1 − p) times as
+        large in 1 − p, and the others are γ₃. The oracle itself rounds 1 − p and the quotient. The
+        sum ρ of these relative errors is at least γ₄, so 1 + 3ρ covers 1 + ρ and the roundings of the
+        quotient of a radius.
+        """
+        f, arithmetic = self.setting.features, self.setting.arithmetic
+        if f is None or f.kept is None:
+            return x
+        kept, odds = 1 - f.dropout, f.dropout / (1 - f.dropout)
+        relative = gamma(4, ROUNDOFF)
+        if arithmetic is not None:
+            u = arithmetic.elementwise.unit_roundoff
+            relative += gamma(3, u) + odds * gamma(1, u)
+        quotient = x.raw / kept
+        own = 0.0 if x.rad is None else (1 + 3 * relative) * (x.rad / kept)
+        return operand(quotient, relative * np.abs(quotient) + own)
 
     @property
     def work(self) -> int:
@@ -67,13 +108,16 @@ class AttentionCall(NamedTuple):
 
     @property
     def features(self) -> Features:
-        """The bias, softcap and sinks of all folded rows, for ball arithmetic."""
+        """The bias, softcap, sinks and ALiBi of all folded rows, for ball arithmetic."""
         f = self.setting.features or Tiled()
         of_all_rows = f.tile(slice(None), slice(0, self.k.shape[-2]))
         scores = (*self.q.shape[:-1], self.k.shape[-2])
-        return of_all_rows._replace(
-            blocked=None if of_all_rows.blocked is None else np.broadcast_to(of_all_rows.blocked, scores)
-        )
+        whole: dict[str, Any] = {
+            name: np.broadcast_to(x, scores)
+            for name in ("blocked", "distance", "kept")
+            if (x := getattr(of_all_rows, name)) is not None
+        }
+        return of_all_rows._replace(**whole)
 
     def allowed_row(self, i: int) -> Mask | None:
         """Return which keys are visible to the i-th folded row: (…, 1, n_k), or None for all."""

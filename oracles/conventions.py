@@ -53,6 +53,12 @@ class Conventions:
     page_layout       the pages of keys and values have the axis of slots before that of heads
                       (`slots_first`: num_pages, page_size, kv_heads, width), or after it
                       (`heads_first`)
+    fp8_scale         the number of a quantised code is code × scale (`multiply`) or code ÷ scale
+                      (`divide`), for queries, keys and values alike
+    scale_shape       the scales of quantised arrays that attnspec passes: one number (`tensor`),
+                      (…, kv_heads) with one for each head (`head`), (…, heads, n) with one for each
+                      row (`token`), or (…, heads, n, blocks) with one for each 16 or 32 channels
+                      (`block16`, `block32`). The oracles accept each shape
     softcap_order     a softcap acts on the score (`before_bias`), on the sum of score and bias
                       (`after_bias`), or on that sum after masking (`after_mask`). In the last case
                       masked keys have the logit −c, and are read
@@ -95,6 +101,8 @@ class Conventions:
     padding_rows: Literal["unspecified", "zero"] = "unspecified"
     max_seqlen: Literal["exact", "bound"] = "exact"
     page_layout: Literal["slots_first", "heads_first"] = "slots_first"
+    fp8_scale: Literal["multiply", "divide"] = "multiply"
+    scale_shape: Literal["tensor", "head", "token", "block16", "block32"] = "tensor"
     softcap_order: Literal["before_bias", "after_bias", "after_mask"] = "before_bias"
     lse_base: Literal["e", "2"] = "e"
     lse_sink: Literal["included", "excluded"] = "included"

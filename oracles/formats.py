@@ -11,7 +11,7 @@ error outside [0, 1), for a negative or infinite absolute error, and for a count
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from math import isfinite
+from math import frexp, isfinite
 from numbers import Integral, Real
 from typing import Any
 
@@ -51,8 +51,10 @@ def _number(value: Any, name: str, relative: bool) -> float:
 class Format:
     """A binary floating-point format: it states how far rounding to it moves a number.
 
-    `unit_roundoff` is relative (2⁻²⁴ in binary32). The other three fields are absolute and ascend.
-    A number beyond `largest` is rounded to ±∞.
+    `unit_roundoff` is relative (2⁻²⁴ in binary32). The next three fields are absolute and ascend.
+    A number beyond `largest` is rounded to ±∞. `farthest_negative` is the size of the most negative
+    number, if it is not `largest`, as in integers of 4 bits. The numbers of a grid of integers have
+    a unit roundoff so small that every step is `smallest_subnormal`.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Format:
     smallest_subnormal: float
     smallest_normal: float
     largest: float
+    farthest_negative: float | None = None
 
     def __post_init__(self) -> None:
         _validate(self)
@@ -68,6 +71,23 @@ class Format:
                 f"Format has smallest_subnormal={self.smallest_subnormal}, smallest_normal={self.smallest_normal} and "
                 f"largest={self.largest}, but these should be positive and in ascending order."
             )
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether its numbers are multiples of powers of two."""
+        return frexp(self.smallest_subnormal)[0] == 0.5
+
+    @property
+    def lowest(self) -> float:
+        """The most negative number."""
+        return -(self.largest if self.farthest_negative is None else self.farthest_negative)
+
+    def times(self, factor: float) -> "Format":
+        """Return the format of x/factor for the numbers x of this format: that of numbers which are
+        multiplied by a static factor before they are rounded to this format.
+        """
+        sizes = (size / factor for size in (self.smallest_subnormal, self.smallest_normal, self.largest))
+        return Format(f"{self.name} of {factor:g}·x", self.unit_roundoff, *sizes)
 
     def holds(self, other: "Format") -> bool:
         """Return whether this format contains every number of another format."""
@@ -188,6 +208,8 @@ class Arithmetic:
     accumulate_values   format of the accumulators of the weights times v, if narrower than
                      `elementwise`; beyond its range the output overflows. The sum of the weights is
                      in `accumulate`, and sums of derivatives are in `grad_accumulate`
+    queries, keys, values  formats of quantised queries, keys and values: grids; None where they are
+                     in `inputs`
     """
 
     name: str
@@ -227,11 +249,25 @@ class Arithmetic:
     grad_block_of_keys: int | None = None
     accumulate_scores: Format | None = None
     accumulate_values: Format | None = None
+    queries: Format | None = None
+    keys: Format | None = None
+    values: Format | None = None
 
     def __post_init__(self) -> None:
         _validate(self)
         if self.delta not in (None, "output", "weights"):
             raise ValueError(f"Arithmetic.delta={self.delta!r}, but should be 'output', 'weights' or None.")
+
+    @property
+    def operands(self) -> Format:
+        """The format whose numbers queries, keys and values can all hold: the coarsest of theirs."""
+        formats = (grid or self.inputs for grid in (self.queries, self.keys, self.values))
+        return max(formats, key=lambda each: (each.unit_roundoff, each.smallest_subnormal))
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether queries, keys or values are on a grid."""
+        return any((self.queries, self.keys, self.values))
 
     def __hash__(self) -> int:
         """Return the hash of the name. Equal arithmetics have equal names, and hashing all fields
@@ -263,6 +299,15 @@ BINARY64 = Format("binary64", 2.0**-53, 2.0**-1074, 2.0**-1022, (2 - 2.0**-52) *
 BINARY32 = Format("binary32", 2.0**-24, 2.0**-149, 2.0**-126, (2 - 2.0**-23) * 2.0**127)
 BINARY16 = Format("binary16", 2.0**-11, 2.0**-24, 2.0**-14, 65504.0)
 BRAIN16 = Format("bfloat16", 2.0**-8, 2.0**-133, 2.0**-126, (2 - 2.0**-7) * 2.0**127)
+E4M3 = Format("float8_e4m3fn", 2.0**-4, 2.0**-9, 2.0**-6, 448.0)
+E5M2 = Format("float8_e5m2", 2.0**-3, 2.0**-16, 2.0**-14, 57344.0)
+E2M1 = Format("float4_e2m1fn", 2.0**-2, 0.5, 1.0, 6.0)
+INT8 = Format("int8", 2.0**-8, 1.0, 1.0, 127.0)
+INT4 = Format("int4", 2.0**-4, 1.0, 1.0, 7.0, farthest_negative=8.0)
+GRIDS = {"e4m3": E4M3, "e5m2": E5M2, "e2m1": E2M1, "int8": INT8, "int4": INT4}
+"""The grids of quantised queries, keys and values. Scales are usually chosen so that INT8 has no
+−128; a `Format` with `farthest_negative=128.0` has it.
+"""
 
 FLOAT64 = Arithmetic(
     name="float64",
@@ -424,6 +469,11 @@ def _products(operand: float, terms: int) -> dict[str, Any]:
     return {"product": operand, "accumulate": accumulate, "grad_accumulate": accumulate}
 
 
+def _on_grid(grid: Format, *arrays: str) -> Callable[[Arithmetic], dict[str, Any]]:
+    """Return the change of an arithmetic that puts arrays on a grid."""
+    return lambda _: dict.fromkeys(arrays, grid)
+
+
 _SUFFIXES: dict[str, Callable[[Arithmetic], dict[str, Any]]] = {
     "fast-exponential": lambda a: {
         "exp": replace(a.exp, relative=max(2.0**-13, a.exp.relative), at_zero=2.0**-14),
@@ -447,6 +497,13 @@ _SUFFIXES: dict[str, Callable[[Arithmetic], dict[str, Any]]] = {
     "recurrent-angles": lambda a: {"angle": replace(a.angle, recurrent=True)},
     "frequency-divisors": lambda a: {"angle": replace(a.angle, divisors=True)},
     "fast-trig": lambda a: {"trig_absolute": max(2.0**-20.5, a.trig_absolute)},
+    "accumulate-14-bits": lambda _: {"accumulate": 2.0**-13, "grad_accumulate": 2.0**-13},
+    "accumulate-25-bits": lambda _: {"accumulate": 1.02 * 2.0**-24, "grad_accumulate": 1.02 * 2.0**-24},
+    "e4m3-weights": lambda _: {"weights": E4M3},
+    "e4m3-weights-by-256": lambda _: {"weights": E4M3.times(256.0), "rescale_slack": 0.0},
+    "e4m3-weights-by-448": lambda _: {"weights": E4M3.times(448.0), "rescale_slack": 0.0},
+    **{name: _on_grid(grid, "queries", "keys", "values") for name, grid in GRIDS.items()},
+    **{f"{name}-cache": _on_grid(grid, "keys", "values") for name, grid in GRIDS.items()},
 }
 """What a kernel does beside its variant, by suffixes of any preset's name. Several may follow each
 other, as in `bfloat16-stored-gradients-fast-exponential-flushing`.
@@ -478,6 +535,17 @@ frequency-divisors Given frequencies are divisors of the position (MLX's `freqs`
 fast-trig          CUDA's sin.approx.f32 and cos.approx.f32, __sincosf, of angles that a kernel has
                    reduced to [0, 2π]: an absolute error of at most 2^−20.5 (NVIDIA, PTX ISA,
                    Floating Point Instructions: sin, cos).
+accumulate-14-bits Accumulators keep 14 significant bits and truncate the others (FP8 products on
+                   H100: DeepSeek-V3, section 3.3.2).
+accumulate-25-bits Accumulators keep 25 significant bits and truncate the others.
+e4m3-weights       Weights are rounded to E4M3 as they are, so a weight up to 2⁻¹⁰ is lost
+                   (FlashInfer, Triton's kernels for FP8).
+e4m3-weights-by-256  Weights are multiplied by 2⁸ before they are rounded to E4M3, and the output is
+                   divided by it: a weight up to 2⁻¹⁸ is lost (FlashAttention-3). The largest weight
+                   is 1, as a larger one would overflow.
+e4m3-weights-by-448  The same with 448, the largest number of E4M3 (SageAttention2).
+e4m3, e5m2, e2m1, int8, int4  Queries, keys and values are on this grid.
+e4m3-cache, …      Keys and values are on this grid, and queries are not: a quantised cache.
 """
 
 PRESETS = (FLOAT64, FLOAT32, *FLOAT32_FAMILIES, TF32, *_variants(FLOAT16), *_variants(BFLOAT16))

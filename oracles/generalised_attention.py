@@ -27,7 +27,7 @@ from oracles.error_analysis.jvp import Tangents
 from oracles.error_analysis.scores import operand
 from oracles.exact import attention as arb_attention
 from oracles.judging import Balls
-from oracles.options import AttentionOptions, FeatureOptions, takes
+from oracles.options import AttentionOptions, DirectionalOptions, GradientOptions, takes
 
 
 @takes(AttentionOptions)
@@ -41,36 +41,36 @@ def attention(
     The results are `Enclosure`s (value ± radius).
 
     w are the softmax weights: out = Σ w v, and lse = log Σ exp(logit) over the visible keys and the
-    sink.
+    sink. With dropout, out = Σ w M v / (1 − p), where M is the dropout mask; lse stays.
 
     Shapes: out (…, H, n_q, d_v), lse (…, H, n_q).
     Edge cases: masked keys, values and biases are never read. n_k = 0 is legal. A query without a
     visible key has the output 0 and the lse `sink` if its head has a sink. Without a sink its
     output follows `conventions.dead_rows` and its lse is −∞, which is unchecked under `dead_rows` =
-    uniform.
+    uniform. Where q, k and v are codes with scales, see `oracles.quantised`; all codes are read.
     """
     call = checked(q, k, v, options, options["rows"])
 
     def fast(setting: Setting) -> Balls:
-        return ball_attention.forward(call.inputs, setting)
+        return ball_attention.forward(call.inputs._replace(v=call.thinned(call.inputs.v)), setting)
 
     def arb() -> Balls:
         return arb_attention.generalised_attention(
-            (call.q, call.k, call.v), call.allowed(), features=call.features, **call.options
+            call.exact_inputs, call.allowed(), features=call.features, **call.options
         )
 
     out, lse = call.evaluated(fast, arb, of_rows=2, averages=True)
     return out, call.of_lse(lse)
 
 
-@takes(FeatureOptions)
+@takes(GradientOptions)
 def attention_vjp(
     q: Any,
     k: Any,
     v: Any,
     grad_out: Any,
     grad_lse: Any = None,
-    **options: Unpack[FeatureOptions],
+    **options: Unpack[GradientOptions],
 ) -> tuple[Enclosure, Enclosure, Enclosure, Enclosure | None, Enclosure | None]:
     """Return the gradients (dq, dk, dv, dbias, dsink) of Σ grad_out ⊙ out + Σ grad_lse ⊙ lse. The
     results are `Enclosure`s (value ± radius). dbias is None without a bias, and dsink is None
@@ -80,6 +80,7 @@ def attention_vjp(
     + grad_lse) and dS = dU ⊙ (1 − tanh²(s/c)).  The gradients are dq = scale·dS·k, dk = scale·dSᵀ·q
     and dv = wᵀ·grad_out; dk and dv are summed over the query heads that share a key head. dbias is
     dU, summed over the axes along which the bias is broadcast. dsink = Σ w_sink·(grad_lse − δ).
+    With dropout T and, in dv, w are multiplied by M/(1 − p), where M is the dropout mask.
 
     Under `conventions.lse_sink` = excluded, the lse has no sink in it, and grad_lse multiplies the
     weights without the sink. A budget covers a kernel that computes these weights from the lse
@@ -109,7 +110,7 @@ def gradients(
 
     def fast(setting: Setting) -> Balls:
         finer = call.gathered()
-        found = ball_attention.vjp(call.inputs, operand(cotangent), setting, natural, finer)
+        found = ball_attention.vjp(call.inputs, call.thinned(operand(cotangent)), setting, natural, finer)
         return *found, *finished(finer)
 
     def arb() -> Balls:
@@ -121,7 +122,7 @@ def gradients(
     return call.evaluated(fast, arb, of_rows=1, times=3)
 
 
-@takes(AttentionOptions)
+@takes(DirectionalOptions)
 def attention_jvp(
     q: Any,
     k: Any,
@@ -131,7 +132,7 @@ def attention_jvp(
     dv: Any,
     dbias: Any = None,
     dsink: Any = None,
-    **options: Unpack[AttentionOptions],
+    **options: Unpack[DirectionalOptions],
 ) -> tuple[Enclosure, Enclosure]:
     """Return the derivatives (dout, dlse) of attention in the direction (dq, dk, dv, dbias, dsink).
     The results are `Enclosure`s (value ± radius).

@@ -106,13 +106,23 @@ class LatentOptions(_CausalityOptions, total=False):
     ]
 
 
-class FeatureOptions(_ScaleOptions, LatentOptions, total=False):
-    """The options of `attention_vjp`."""
+class _AlibiOptions(_ScaleOptions, total=False):
+    alibi: Annotated[
+        Any,
+        Option(
+            "(H,): the slope of each head, which adds −slope·|p − j| to the logit of key j, or slope·j under "
+            "conventions.alibi_reference = key; None for no slopes"
+        ),
+    ]
+
+
+class FeatureOptions(_AlibiOptions, LatentOptions, total=False):
+    """The options of attention of which each row and its derivatives may depend."""
 
     bias: Annotated[Any, Option("float, broadcast to (…, H, n_q, n_k); −∞ masks the entry")]
 
 
-class PackedOptions(_ScaleOptions, _CausalityOptions, total=False):
+class PackedOptions(_AlibiOptions, _CausalityOptions, total=False):
     """The options of `packed_attention`."""
 
     seqused_q: Annotated[Any, Option("integers (sequences,): how many of its query rows a sequence uses; all if None")]
@@ -131,7 +141,7 @@ class PackedGradientOptions(PackedOptions, total=False):
     grad_lse: Annotated[Any, Option("the cotangent of the log-sum-exp, in the shape of lse; 0 if None")]
 
 
-class PagedOptions(_ScaleOptions, _ScoreOptions, total=False):
+class PagedOptions(_AlibiOptions, _ScoreOptions, total=False):
     """The options of `paged_attention`."""
 
     cu_q: Annotated[
@@ -141,8 +151,39 @@ class PagedOptions(_ScaleOptions, _ScoreOptions, total=False):
     causal: Annotated[bool, Option("the query at position p attends only to keys j ≤ p", True)]
 
 
-class AttentionOptions(FeatureOptions, CausalOptions, total=False):
-    """The options of `attention` and `attention_jvp`."""
+class DirectionalOptions(FeatureOptions, CausalOptions, total=False):
+    """The options of `attention_jvp`."""
+
+
+class DropoutOptions(TypedDict, total=False):
+    """The options of operations that leave out given weights."""
+
+    dropout_mask: Annotated[
+        Any, Option("bool, broadcast to (…, H, n_q, n_k): which weights dropout keeps (True); all without dropout")
+    ]
+    dropout: Annotated[
+        float, Option("p from 0 to less than 1, with a dropout_mask: the kept weights are divided by 1 − p", 0.0)
+    ]
+
+
+class _CodeOptions(AnswerOptions, total=False):
+    q_scale: Annotated[
+        Any,
+        Option(
+            "float32 above 0: what q's codes are multiplied by, or divided by under conventions.fp8_scale. () for all, "
+            "(…, H_kv) for the heads that share a key head, (…, H, n_q) for rows, (…, H, n_q, blocks) for channels"
+        ),
+    ]
+    k_scale: Annotated[Any, Option("the same of k: (), (…, H_kv), (…, H_kv, n_k), or (…, H_kv, n_k, blocks)")]
+    v_scale: Annotated[Any, Option("the same of v, in the shapes of k_scale, with blocks of d_v")]
+
+
+class AttentionOptions(DirectionalOptions, DropoutOptions, _CodeOptions, total=False):
+    """The options of `attention`."""
+
+
+class GradientOptions(FeatureOptions, DropoutOptions, total=False):
+    """The options of `attention_vjp`."""
 
 
 class RotationOptions(AnswerOptions, total=False):
@@ -154,7 +195,7 @@ class RotationOptions(AnswerOptions, total=False):
     inv_freq: Annotated[Any, Option("the frequencies (r/2,): an array, or an Enclosure whose radius counts")]
     attention_factor: Annotated[Any, Option("a number, or an Enclosure of one, that multiplies cosines and sines", 1.0)]
     rotary_dim: Annotated[Any, Option("r, how many of the first channels rotate; head_dim by default")]
-    sections: Annotated[Any, Option("(t, h, w): how many pairs rotate by time, by height and by width")]
+    sections: Annotated[Any, Option("(t, h, w): how many pairs rotate by time, by height and by width; or (h, w)")]
 
 
 class Answer(NamedTuple):

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from properties.gatehouse.verdict import Verdict as Verdict
     from properties.portraits.portrait import Portrait as Portrait
     from properties.portraits.portrait import inspect as inspect
+    from properties.verifier.judge import Judge as Judge
+    from properties.verifier.judge import Judgement as Judgement
+    from properties.verifier.judge import judge as judge
     from properties.verifier.replay import call as call
     from properties.verifier.replay import replay as replay
     from properties.verifier.report import Report as Report
@@ -35,6 +38,8 @@ _WHERE = {
     "BatchedDecoder": "contract.caches",
     "Decoder": "contract.caches",
     "Implementation": "contract.implementation",
+    "Judge": "verifier.judge",
+    "Judgement": "verifier.judge",
     "Portrait": "portraits.portrait",
     "Report": "verifier.report",
     "Twin": "contract.twins",
@@ -44,6 +49,7 @@ _WHERE = {
     "concatenating": "contract.concatenating",
     "gate": "gatehouse.gate",
     "inspect": "portraits.portrait",
+    "judge": "verifier.judge",
     "parametrize_with_laws": "conformance",
     "replay": "verifier.replay",
     "verify": "verifier.verify",
@@ -52,6 +58,8 @@ __all__ = [
     "BatchedDecoder",
     "Decoder",
     "Implementation",
+    "Judge",
+    "Judgement",
     "Portrait",
     "Report",
     "Twin",
@@ -61,6 +69,7 @@ __all__ = [
     "concatenating",
     "gate",
     "inspect",
+    "judge",
     "parametrize_with_laws",
     "replay",
     "verify",

@@ -12,6 +12,7 @@ import pytest
 
 from properties.command.configuration import table
 from properties.contract.implementation import Implementation, implementation_of
+from properties.interpreters import interpret
 from properties.laws.law import Law
 from properties.processes.adapters import distinct, interleaved, load
 from properties.processes.deviations import with_deviations
@@ -119,6 +120,8 @@ def checks_of_adapters(targets: Sequence[str]) -> dict[str, list[Check]]:
     Raises ValueError, with a sentence, for an adapter or a table that cannot be used.
     """
     asked = table()
+    if asked.get("interpret"):
+        interpret()
     arithmetic, conventions = asked.get("arithmetic"), asked.get("conventions")
     shapes = asked.get("shapes", ())
     found = {target: load([target], arithmetic, conventions=conventions, shapes=shapes) for target in targets}

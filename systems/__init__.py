@@ -16,6 +16,7 @@ from systems import (
     packed_sequences,
     paged_keys,
     positional_embeddings_jl,
+    quantised_attention,
     torch_attention,
     torch_compiled,
     torch_cuda,
@@ -28,6 +29,7 @@ from systems import (
     torch_sdpa_features,
     torchlean,
     triton_attention,
+    triton_paged,
 )
 
 __all__ = ["GROUPS"]
@@ -41,12 +43,14 @@ GROUPS: dict[str, list[Implementation]] = {
         *torch_compiled.IMPLEMENTATIONS,
         *torch_cuda.IMPLEMENTATIONS,
         *triton_attention.IMPLEMENTATIONS,
+        *triton_paged.IMPLEMENTATIONS,
     ],
     "PyTorch: attention with its features": [*torch_features.IMPLEMENTATIONS, *torch_sdpa_features.IMPLEMENTATIONS],
     "ONNX": onnx_engines.IMPLEMENTATIONS,
     "Packed sequences": packed_sequences.IMPLEMENTATIONS,
     "Keys in pages": paged_keys.IMPLEMENTATIONS,
     "Latent attention": latent_attention.IMPLEMENTATIONS,
+    "Quantised attention": quantised_attention.IMPLEMENTATIONS,
     "Caches": [*caches.IMPLEMENTATIONS, *batched_caches.IMPLEMENTATIONS],
     "PyTorch: multi-head attention": [*torch_multi_head.IMPLEMENTATIONS, *torch_encoder_layer.IMPLEMENTATIONS],
     "PyTorch: positional encodings": torch_positional.IMPLEMENTATIONS,

@@ -6,12 +6,12 @@ scores in base 2, s = (q·kᵀ)·scale·log₂ e, updates the maximum m to m', a
 with α = 2^(m − m') the sum becomes l·α + Σ 2^(s − m'), and the output o·α + 2^(s − m')·v, where the
 weights enter the product in the inputs' type. At the end out = o / l, and the log-sum-exp is (m +
 log₂ l)·ln 2. Sums are in float32. A query without keys has out 0 and log-sum-exp −∞. Query heads
-share heads of keys in groups. Causality is aligned top left; a mask is boolean, with all its
-entries.
+share heads of keys in groups. Causality is aligned top left, a window shows the keys from i − left to
+i + right to query i, and a mask is boolean, with all its entries.
 
-Triton is imported at the first call of the kernel: it comes with PyTorch's builds for CUDA. Its
-interpreter runs the kernel without a device if TRITON_INTERPRET=1 is set before. The interpreter is
-right in float32 and float16; its products of bfloat16 are wrong.
+Triton is imported at the first call of the kernel: it comes with PyTorch's builds for CUDA. Without a
+device, `attnspec verify systems/triton_attention.py:IMPLEMENTATIONS --interpret` runs the kernel in
+Triton's interpreter.
 """
 
 from collections.abc import Callable
@@ -24,30 +24,35 @@ import torch
 
 from oracles import BFLOAT16_TENSOR_CORE, FLOAT16_TENSOR_CORE, FLOAT32, TF32, Arithmetic
 from properties.contract.implementation import Implementation
+from properties.interpreters import is_interpreting
 from systems.attention_arguments import AttentionOptions
 from systems.torch_attention import NO_CUDA
 from systems.torch_cuda import flushing
 
-__all__ = ["IMPLEMENTATIONS"]
+__all__ = ["IMPLEMENTATIONS", "NO_TRITON", "OPEN", "power_of_two"]
 
-_NO_TRITON = "" if find_spec("triton") else "Triton is not installed."
+NO_TRITON = "" if find_spec("triton") else "Triton is not installed."
 
 _BLOCK = 32
 """The number of queries, and of keys, in a block."""
+
+OPEN = 2**30
+"""The bound of a window that is open on a side."""
 
 
 @cache
 def _kernel() -> Any:
     """The kernel, which is compiled at its first call.
 
-    Arrays are contiguous, with shapes (heads, rows, columns), and offsets count elements.
+    Arrays have shapes (heads, rows, columns), and offsets count elements. All but k are contiguous.
+    A window that is open on a side has a bound there that no distance exceeds.
     """
     import triton
     import triton.language as tl
 
     @triton.jit  # type: ignore[untyped-decorator]
     def attend(  # type: ignore[no-untyped-def]
-        q, k, v, mask, out, lse, n_q, n_k, d, d_v, group, scale,
+        q, k, v, mask, out, lse, n_q, n_k, d, d_v, k_head, k_row, group, scale, left, right,
         masked: tl.constexpr, causal: tl.constexpr, precision: tl.constexpr,
         block: tl.constexpr, width: tl.constexpr, width_v: tl.constexpr,
     ):  # fmt: skip
@@ -63,13 +68,18 @@ def _kernel() -> Any:
         for start in range(0, n_k, block):
             key_places = start + tl.arange(0, block)
             key_exists = key_places[:, None] < n_k
-            keys = tl.load(k + (first + key_places[:, None]) * d + columns, mask=key_exists & (columns < d), other=0.0)
+            keys = tl.load(
+                k + head // group * k_head + key_places[:, None] * k_row + columns,
+                mask=key_exists & (columns < d),
+                other=0.0,
+            )
             values = tl.load(
                 v + (first + key_places[:, None]) * d_v + columns_v, mask=key_exists & (columns_v < d_v), other=0.0
             )
-            visible = row_exists & (key_places < n_k)
+            ahead = key_places - rows[:, None]
+            visible = row_exists & (key_places < n_k) & (ahead >= -left) & (ahead <= right)
             if causal:
-                visible = visible & (key_places <= rows[:, None])
+                visible = visible & (ahead <= 0)
             if masked:
                 visible = visible & (
                     tl.load(mask + (head * n_q + rows[:, None]) * n_k + key_places, mask=visible, other=0) != 0
@@ -105,18 +115,22 @@ def _attend(precision: str, q: Any, k: Any, v: Any, **given: Any) -> tuple[torch
     options = AttentionOptions(**given)
     mask, scale = options.mask, options.scale
     (*lead, n_q, d), n_k, d_v = q.shape, k.shape[-2], v.shape[-1]
-    q, k, v = (x.contiguous() for x in (q, k, v))
+    if q.shape[-3] % k.shape[-3]:
+        raise ValueError(f"{q.shape[-3]} heads of queries, but should be a multiple of {k.shape[-3]} heads of keys.")
+    q, v, keys = q.contiguous(), v.contiguous(), k.flatten(end_dim=-3)
+    keys = keys if keys.stride(-1) == 1 else keys.contiguous()
+    left, right = (OPEN if bound is None else bound for bound in options.window)
     if mask is not None:
         mask = mask.expand(*lead, n_q, n_k).contiguous().to(torch.int8)
     out, lse = q.new_empty(*lead, n_q, d_v), q.new_empty(*lead, n_q, dtype=torch.float32)
     heads, in_base_2 = lse.numel() // n_q, (d**-0.5 if scale is None else scale) * log2(e)
-    sizes = n_q, n_k, d, d_v, q.shape[-3] // k.shape[-3], in_base_2
-    flags = mask is not None, options.causal, precision, _BLOCK, _width(d), _width(d_v)
-    _launch((-(-n_q // _BLOCK), heads), q, k, v, mask, out, lse, *sizes, *flags)
+    sizes = n_q, n_k, d, d_v, *keys.stride()[:2], q.shape[-3] // k.shape[-3], in_base_2, left, right
+    flags = mask is not None, options.causal, precision, _BLOCK, power_of_two(d), power_of_two(d_v)
+    _launch((-(-n_q // _BLOCK), heads), q, keys, v, mask, out, lse, *sizes, *flags)
     return out, lse
 
 
-def _width(n: int) -> int:
+def power_of_two(n: int) -> int:
     """The smallest power of two that holds n columns; products need at least 16."""
     return max(16, 1 << (n - 1).bit_length())
 
@@ -144,8 +158,9 @@ def _triton(dtype: str, arithmetic: Arithmetic, precision: str) -> Implementatio
         device="cuda",
         batch_ranks=(1, 2),
         supports=["positive sizes", {name: lambda n: n <= 128 for name in ("head_dim", "value_dim")}],
-        features=("mask", "scale", "causal"),
-        unavailable=NO_CUDA or _NO_TRITON,
+        features=("mask", "scale", "causal", "window"),
+        refuses=(ValueError,),
+        unavailable=NO_TRITON if is_interpreting() else NO_CUDA or NO_TRITON,
     )
 
 

@@ -193,6 +193,7 @@ ELSEWHERE: dict[str, str] = {
     "alibi_slopes": "It is the slope of each head: the extended definitions state it.",
     "alibi_bias": "It is each head's slope times the distance: the extended definitions state it.",
     "rotary_frequencies": "Each kind of frequencies has a page of its own: the extended definitions state them.",
+    "rotary_embedding": "It rotates queries and keys by the frequencies of a kind: the extended definitions state it.",
     "rotary_tables": "They are the cosines and sines of positions times frequencies: the extended definitions state "
     "them.",
     "decode": "It is attention over the keys in a cache after a program of steps, with an offset and a window.",
@@ -230,6 +231,7 @@ EXTENDED: dict[str, Equation] = {
     # attention
     "attention_weights": Equation(
         r"w_{h i j} = e^{u_{h i j} - \mathrm{lse}_{h i}}, \qquad u = c \tanh(s / c) + \mathrm{bias}"
+        r" - \mathrm{alibi}_h\, |p_i - j|"
     ),
     "attention": Equation(
         _lines(
@@ -271,6 +273,15 @@ EXTENDED: dict[str, Equation] = {
     "latent_layer": Equation(
         r"\mathrm{out}_h = \operatorname{attention}(q_h,\; [\ell_{\,:c} W^{UK}_h, \ell_{\,c:}],\; \ell_{\,:c} W^{UV}_h)"
     ),
+    # quantised
+    "dequantised": Equation(
+        r"x_{h i c} = a_{h i c}\, \sigma_{h i c} \quad\text{or}\quad x_{h i c} = a_{h i c} / \sigma_{h i c},"
+        r" \qquad a_{h i c} \in \mathrm{grid},\; \sigma_{h i c} > 0"
+    ),
+    "quantised_attention": Equation(
+        r"\mathrm{out}, \mathrm{lse} ="
+        r" \operatorname{attention}(q \odot \sigma^q,\; k \odot \sigma^k,\; v \odot \sigma^v)"
+    ),
     # packed
     "packed_attention": Equation(
         _lines(
@@ -295,6 +306,7 @@ EXTENDED: dict[str, Equation] = {
     # alibi
     "alibi_slopes": Equation(r"\mathrm{slope}_h = 2^{-8h/m}, \qquad h = 1, \ldots, m = 2^{\lfloor \log_2 n \rfloor}"),
     "alibi_bias": Equation(r"\mathrm{bias}_{h i j} = -\mathrm{slope}_h\, |i + \mathrm{offset} - j|"),
+    "distance_bias": Equation(r"\mathrm{bias}_{h i j} = -\mathrm{slopes}_h\, |i + \mathrm{offset} - j|"),
     # sequence_masks
     "document_mask": Equation(r"M_{i j} = (\mathrm{ids}^q_i = \mathrm{ids}^k_j)"),
     "prefix_mask": Equation(r"M_{i j} = (j \le i) \vee (j < \mathrm{prefix})"),
@@ -338,6 +350,10 @@ EXTENDED: dict[str, Equation] = {
         r"\begin{pmatrix} y_a \\ y_b \end{pmatrix} ="
         r" m \begin{pmatrix} \cos\,\theta & -\sin\,\theta \\ \sin\,\theta & \cos\,\theta \end{pmatrix}"
         r" \begin{pmatrix} x_a \\ x_b \end{pmatrix}, \qquad \theta = p f_i"
+    ),
+    "rotary_embedding": Equation(
+        r"(y^q, y^k) = (\operatorname{rope}(q), \operatorname{rope}(k)), \qquad f_i ="
+        r" \frac{\mathrm{invFreq}_i(\mathrm{kind})}{\mathrm{freqFactors}_i}"
     ),
     "mrope_axes": Equation(r"\mathrm{axis}_i \in \{ t, h, w \}, \qquad t + h + w = r/2"),
 }

@@ -212,7 +212,7 @@ def _points(inputs: Inputs, setting: Setting, *others: Operand) -> list[tuple[li
     key.
     """
     (q, k, v), arithmetic = inputs, setting.arithmetic
-    if arithmetic is None or arithmetic.likely is None or not q.value.size:
+    if arithmetic is None or arithmetic.likely is None or not q.value.size or not k.shape[-2]:
         return None
     if max(q.shape[-2:] + k.shape[-2:] + v.shape[-1:]) <= likely.SHORT:
         return None
@@ -260,8 +260,8 @@ def _pieces(
     head, (n_q, d), (n_k, d_v) = inputs.q.shape[:-2], inputs.q.shape[-2:], inputs.v.shape[-2:]
     arithmetic = setting.arithmetic
     sinks = setting.features is not None and setting.features.sink is not None
-    bias = setting.features is not None and setting.features.bias_first
-    sizes = Sizes(n_q, n_k, d, d_v, setting.scale, sinks, bias)
+    biases = 0 if setting.features is None else setting.features.first_summands
+    sizes = Sizes(n_q, n_k, d, d_v, setting.scale, sinks, biases)
     own = terms(None, sizes)
     together = own if arithmetic is None else terms(arithmetic, sizes)
     small = prod(head) * n_q * n_k <= TOGETHER
@@ -269,9 +269,10 @@ def _pieces(
     for index in [...] if small else np.ndindex(head):
         operands = [x[index] for x in (*inputs, *others)]
         elementwise = setting.sharp or arithmetic is not None or any(x.rad is not None for x in operands)
+        drops = setting.features is not None and setting.features.kept is not None
         all_read = (
-            setting.visible.everything and n_k > 0 and not sinks
-        )  # else a centre would depend on what is not read, or miss a sink
+            setting.visible.everything and n_k > 0 and not sinks and not drops
+        )  # else a centre would depend on what is not read, or miss a sink or a weight
         yield (
             index,
             AttentionProblem(

@@ -11,9 +11,9 @@ from oracles.formats import Arithmetic, Elementary, Format
 class Sizes(NamedTuple):
     """The sizes of an attention problem on which its roundings depend.
 
-    sink  whether each row has a sink
-    bias  whether a kernel may begin a score's sum of products with a bias, because no step comes
-          between them
+    sink    whether each row has a sink
+    biases  with how many biases a kernel may begin a score's sum of products, because no step comes
+            between them
     """
 
     n_q: int
@@ -22,7 +22,7 @@ class Sizes(NamedTuple):
     d_v: int
     scale: float
     sink: bool = False
-    bias: bool = False
+    biases: int = 0
 
 
 class Computation(NamedTuple):

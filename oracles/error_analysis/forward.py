@@ -104,6 +104,7 @@ class _Weights(NamedTuple):
     slopes       |s|, if a part of the error belongs to one sum alone
     distances    |v − c|
     projections  |g·(v − c)|, or None without a cotangent
+    kept         1 for a weight that dropout keeps and 0 for others, or None
     """
 
     e: Array
@@ -111,6 +112,11 @@ class _Weights(NamedTuple):
     slopes: Array | None
     distances: Array
     projections: Array | None
+    kept: Array | None
+
+    def of_values(self, errors: Array) -> Array:
+        """Return the errors of weights that multiply values: 0 for weights that dropout leaves out."""
+        return errors if self.kept is None else errors * self.kept
 
 
 def rows_forward(
@@ -139,17 +145,18 @@ def _add_block(problem: AttentionProblem, online: _Online, block: Block, g: Oper
     slopes = logits.size if problem.elementwise and problem.terms.separate.slope else None
     s -= highest
     e = np.exp(s, out=s)
-    row_sums = e.sum(axis=-1, keepdims=True)
-    distance_sum, readable = sizes(problem, e, row_sums, value_distances, allowed)
-    tile_sums = Sums(row_sums, e @ v.value, Weighted(distance=distance_sum))
+    row_sums, kept = e.sum(axis=-1, keepdims=True), problem.kept(block)
+    of_values = e if kept is None else e * kept
+    distance_sum, readable = sizes(problem, of_values, row_sums, value_distances, allowed)
+    tile_sums = Sums(row_sums, of_values @ v.value, Weighted(distance=distance_sum))
     online.readable = online.readable + readable
     if v.rad is not None:
-        tile_sums.spread = e @ v.rad
+        tile_sums.spread = of_values @ v.rad
     if v.unknown is not None:
         online.unknown = online.unknown + over_keys(allowed, v.unknown)
     if problem.elementwise:
         projections = None if g is None else _projections(problem, g, v, value_distances, allowed)
-        _add_errors(problem, tile_sums, _Weights(e, growths, slopes, value_distances, projections), allowed)
+        _add_errors(problem, tile_sums, _Weights(e, growths, slopes, value_distances, projections, kept), allowed)
     online.add(highest, tile_sums)
 
 
@@ -247,12 +254,12 @@ def _add_errors(problem: AttentionProblem, sums: Sums, w: _Weights, allowed: Mas
     excess *= possible
     sums.shared = _weighted(excess, w)
     if w.projections is not None:
-        sums.weights = sums.weights._replace(projection=(e * w.projections).sum(axis=-1, keepdims=True))
+        sums.weights = sums.weights._replace(projection=(w.of_values(e) * w.projections).sum(axis=-1, keepdims=True))
     possible += excess
     if problem.n_k > MANY and t.addition < np.inf:
         sums.large = np.count_nonzero(possible > t.addition, axis=-1, keepdims=True)
         small_weights = np.where(e * e <= FALL * t.addition * possible, possible, 0.0)
-        sums.small = Weighted(small_weights.sum(axis=-1, keepdims=True), small_weights @ w.distances)
+        sums.small = Weighted(small_weights.sum(axis=-1, keepdims=True), w.of_values(small_weights) @ w.distances)
     if (slopes := w.slopes) is not None:
         if allowed is not None:
             np.copyto(slopes, 0.0, where=~allowed)
@@ -263,8 +270,9 @@ def _add_errors(problem: AttentionProblem, sums: Sums, w: _Weights, allowed: Mas
 
 def _weighted(errors: Array, w: _Weights) -> Weighted:
     """Return the sums of errors of weights over the keys of a tile."""
-    projection = 0.0 if w.projections is None else (errors * w.projections).sum(axis=-1, keepdims=True)
-    return Weighted(errors.sum(axis=-1, keepdims=True), errors @ w.distances, projection)
+    of_values = w.of_values(errors)
+    projection = 0.0 if w.projections is None else (of_values * w.projections).sum(axis=-1, keepdims=True)
+    return Weighted(errors.sum(axis=-1, keepdims=True), of_values @ w.distances, projection)
 
 
 def _projections(problem: AttentionProblem, g: Operand, v: Operand, far: Array, allowed: Mask | None) -> Array:

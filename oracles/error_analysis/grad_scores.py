@@ -151,6 +151,8 @@ def _turned(problem: AttentionProblem, block: Block, of: Shift, g: Operand) -> t
             spread += problem.terms.grad_dot.positive * np.abs(of.shift)
     else:
         spread = row_products(g, block.v, block.allowed)
+    if (kept := problem.kept(block)) is not None:
+        turned *= kept
     turned -= of.shift
     return turned, np.abs(turned, out=problem.tile(2, block)), spread
 

@@ -28,6 +28,21 @@ rounding of a bias that is read in fewer bits, and the last covers a sum that is
 converted or flushed. For the same reason the slope of the exponential's argument multiplies |t| +
 |bias|.
 
+**ALiBi** adds A = −slope·|p − j|, or slope·j, where a bias is added. Both sums round, so with a bias
+and ALiBi the error of a sum counts twice, of |t| + |bias| + |A|.  A kernel may round the slope where it
+reads it. It multiplies the slope by log₂e, or divides it by the scale, if it adds A before the product
+with the scale. This rounds the constant, the scale, and the product or the quotient: four roundings with
+the first. The distance as a number of the format and its product with the slope are two more:
+`Terms.alibi` is γ₆, times |A|.  A slope that underflows by η moves A by η·|p − j|, times the scale if
+the slope was divided by it; the product of the distance may underflow too. `Terms.alibi_underflow` is
+2η·max(1, |scale|), times |p − j|. The bound is ∞ where the distance, or A over the scale, leaves the
+range. A matrix of A that is read in fewer bits rounds like a bias.  The difference slope·j − slope·p of
+two products is not covered: it cancels.
+
+**Dropout** multiplies each weight by M/(1 − p), where M is 0 or 1, after the log-sum-exp. M is exact,
+and it only leaves out terms of sums, so all bounds of errors stay true; those of each entry are
+multiplied by M. `AttentionCall.thinned` derives the error of the quotient.
+
 **The slope of the cap** is h = 1 − tanh²(s/c), which multiplies gradients of scores.  If tanh is
 off by a, h is off by 2|tanh|·a + a².  Here a is E/c, with the error E of t, plus cap·|tanh| for the
 rounding of the square.  The rounding of the difference is within cap·h, because cap counts six
@@ -38,6 +53,7 @@ from types import EllipsisType
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oracles.ball import Array
 from oracles.error_analysis.grouped_heads import Shared
@@ -51,6 +67,8 @@ class Features(NamedTuple):
 
     cap, after_bias  c, or None; and whether the cap acts on the sum with the bias
     bias             (…, n_q, n_k), finite, or None
+    slope, distance  (…, n_q, 1) and (…, n_q, n_k): ALiBi adds their product. Both are None without it
+    kept, dropout    (…, n_q, n_k), 1 for a weight that dropout keeps and 0 for others, or None; and p
     blocked          with `after_mask` the entries (…, n_q, n_k) that become −c, else None
     sink             (…, n_q, 1), −∞ for a row without a sink, or None
     """
@@ -60,10 +78,47 @@ class Features(NamedTuple):
     bias: Array | None = None
     blocked: Mask | None = None
     sink: Array | None = None
+    slope: Array | None = None
+    distance: Array | None = None
+    kept: Array | None = None
+    dropout: float = 0.0
+
+    @property
+    def alibi(self) -> Array | None:
+        """A, which ALiBi adds to each score; None without it."""
+        return None if self.slope is None or self.distance is None else self.slope * self.distance
+
+    @property
+    def summands(self) -> list[Array]:
+        """What is added to each score: the bias and A, as far as there are any."""
+        return [x for x in (self.bias, self.alibi) if x is not None]
+
+
+class Slopes(NamedTuple):
+    """ALiBi's slope of each row (…, n_q, 1), and the positions of the rows among the keys, (n_q,) or
+    (…, n_q): the slope multiplies −|p − j|, or j without positions.
+    """
+
+    slope: Array
+    positions: NDArray[np.int64] | None
+
+    def at(self, batch: tuple[int, ...] | EllipsisType) -> "Slopes":
+        """Return the slopes of one element of the batch, or of all."""
+        if batch is ...:
+            return self
+        shared = self.positions is None or self.positions.ndim == 1
+        return Slopes(self.slope[batch], self.positions if shared or self.positions is None else self.positions[batch])
+
+    def tile(self, rows: slice, keys: slice) -> tuple[Array, Array]:
+        """Return the slopes and the distances of some rows and keys."""
+        slope, j = self.slope[..., rows, :], np.arange(keys.start, keys.stop)
+        if self.positions is None:
+            return slope, np.broadcast_to(j, (slope.shape[-2], len(j))).astype(np.float64)
+        return slope, -np.abs(self.positions[..., rows, None] - j).astype(np.float64)
 
 
 class Tiled(NamedTuple):
-    """The features of a problem (bias, softcap and sinks), which can be read tile by tile. Here
+    """The features of a problem (bias, softcap, sinks, ALiBi), which can be read tile by tile. Here
     `blocked` holds the visible keys, or None; all other entries become −c.
     """
 
@@ -72,13 +127,17 @@ class Tiled(NamedTuple):
     bias: Shared | None = None
     blocked: Visible | None = None
     sink: Array | None = None
+    slopes: Slopes | None = None
+    kept: Shared | None = None
+    dropout: float = 0.0
 
     @property
-    def bias_first(self) -> bool:
-        """Whether the bias is added to the score itself, so that a kernel may begin the score's sum
-        with it.
+    def first_summands(self) -> int:
+        """How many of the bias and ALiBi are added to the score itself, so that a kernel may begin the
+        score's sum with them.
         """
-        return self.bias is not None and (self.cap is None or self.after_bias)
+        count = (self.bias is not None) + (self.slopes is not None)
+        return count if self.cap is None or self.after_bias else 0
 
     def at(self, batch: tuple[int, ...] | EllipsisType) -> "Tiled":
         """Return the features of one element of the batch, or of all elements."""
@@ -88,18 +147,32 @@ class Tiled(NamedTuple):
             None if self.bias is None else self.bias.at(batch),
             None if self.blocked is None else self.blocked.at(batch),
         )
-        return self._replace(bias=bias, blocked=blocked, sink=None if self.sink is None else self.sink[batch])
+        slopes = None if self.slopes is None else self.slopes.at(batch)
+        sink = None if self.sink is None else self.sink[batch]
+        kept = None if self.kept is None else self.kept.at(batch)
+        return self._replace(bias=bias, blocked=blocked, sink=sink, slopes=slopes, kept=kept)
 
     def tile(self, rows: slice, keys: slice) -> Features:
         """Return the features of some rows and keys."""
         hidden = None if self.blocked is None else self.blocked.tile(rows, keys)
+        slope, distance = (None, None) if self.slopes is None else self.slopes.tile(rows, keys)
         return Features(
             self.cap,
             self.after_bias,
             None if self.bias is None else self.bias.tile(rows, keys),
             None if hidden is None else ~hidden,
             None if self.sink is None else self.sink[..., rows, :],
+            slope,
+            distance,
+            self.kept_tile(rows, keys),
+            self.dropout,
         )
+
+    def kept_tile(self, rows: slice, keys: slice) -> Array | None:
+        """Return 1 for each weight of some rows and keys that dropout keeps, and 0 for others; None
+        without dropout.
+        """
+        return None if self.kept is None else self.kept.tile(rows, keys).astype(np.float64)
 
 
 class Logits(NamedTuple):
@@ -110,8 +183,10 @@ class Logits(NamedTuple):
     u        the logits, −∞ at masked keys
     score    |s|, or None if it is not needed
     capped   |t| after the cap; None without a cap
-    biased   |t| + |bias| before their sum is rounded; None without a bias
-    bias     the bias; None without one
+    biased   |t| + |bias| + |A| before their sums are rounded; None without a bias and ALiBi
+    added    |bias| + |A|; None without both
+    sums     how many numbers are added to a score
+    alibi    |A| and |p − j|; None without ALiBi
     after    whether the cap is the last step
     blocked  where u is −c and does not depend on the score
     turned   tanh of each entry, if sizes are row maxima
@@ -124,7 +199,9 @@ class Logits(NamedTuple):
     after: bool = False
     blocked: Mask | None = None
     turned: Array | None = None
-    bias: Array | None = None
+    added: Array | None = None
+    sums: int = 0
+    alibi: tuple[Array, Array] | None = None
 
     @property
     def size(self) -> Array:
@@ -139,14 +216,15 @@ def logits(f: Features, s: Array, allowed: Mask | None, room: tuple[Array, Array
     sizes are the largest of each row.
     """
     score = biased = capped = turned = None
+    summands = f.summands
 
-    def size(x: Array, other: Array | None = None) -> Array:
+    def size(x: Array, *others: Array) -> Array:
         found = np.abs(x) if room is None else np.abs(x, out=room[0])
-        if other is not None:
+        for other in others:
             found += np.abs(other)
         return found if room is None else _largest(found, allowed)
 
-    if room is None or (f.cap is None and f.bias is None):
+    if room is None or (f.cap is None and not summands):
         score = size(s)
     for capping in (False, True) if f.after_bias else (True, False):
         if capping and f.cap is not None:
@@ -159,12 +237,15 @@ def logits(f: Features, s: Array, allowed: Mask | None, room: tuple[Array, Array
             if f.blocked is not None:
                 np.copyto(s, -f.cap, where=f.blocked)
             capped = size(s)
-        elif not capping and f.bias is not None:
-            biased = size(s, f.bias)
-            s += f.bias
+        elif not capping and summands:
+            biased = size(s, *summands)
+            for summand in summands:
+                s += summand
     if allowed is not None:
         np.copyto(s, -np.inf, where=~allowed)
-    return Logits(s, score, capped, biased, f.after_bias, f.blocked, turned, f.bias)
+    added = size(*summands) if summands else None
+    alibi = None if f.distance is None else (size(summands[-1]), size(np.broadcast_to(f.distance, s.shape)))
+    return Logits(s, score, capped, biased, f.after_bias, f.blocked, turned, added, len(summands), alibi)
 
 
 def _largest(x: Array, allowed: Mask | None) -> Array:
@@ -188,13 +269,23 @@ def passed(x: Logits, f: Tiled, t: Terms, tau: Array, ranges: Ranges, scale: flo
             if not (smallest <= f.cap <= largest and (scale == 0 or smallest <= abs(scale) / f.cap <= largest)):
                 tau = np.full(tau.shape, np.inf)
         elif not capping and x.biased is not None:
-            tau = tau + (t.biased * (x.biased + tau) + t.logit_underflow)
-            if t.bias and x.bias is not None:
-                bias = np.abs(x.bias) if x.turned is None else np.abs(x.bias).max(axis=-1, keepdims=True, initial=0.0)
-                tau = tau + np.where(bias <= ranges.bias, t.bias * bias, np.inf)
+            tau = tau if x.alibi is None else tau + _alibi_error(*x.alibi, t, ranges, scale)
+            for _ in range(x.sums):
+                tau = tau + (t.biased * (x.biased + tau) + t.logit_underflow)
+            if t.bias and x.added is not None:
+                tau = tau + np.where(x.added <= ranges.bias, t.bias * x.added, np.inf)
             if not 3 * x.biased.max(initial=0.0) <= ranges.work:
                 tau = np.where(3 * x.biased <= ranges.work, tau, np.inf)
     return tau
+
+
+def _alibi_error(size: Array, distance: Array, t: Terms, ranges: Ranges, scale: float) -> Array:
+    """Return the error of A, given |A| and |p − j|. It is ∞ where a number may leave the range: the
+    distance, or A over a scale by which a kernel may divide.
+    """
+    divided = size if scale == 0 else size * max(1.0, 1 / abs(scale))
+    inside = (distance <= ranges.work) & (2 * divided <= ranges.work)
+    return np.asarray(np.where(inside, t.alibi * size + t.alibi_underflow * distance, np.inf))
 
 
 def lost_by_slope(t: Terms, amplified: float) -> float:

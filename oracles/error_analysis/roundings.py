@@ -186,6 +186,16 @@ def _stored_scores(at: Computation) -> float:
     return score_roundoff + max(score_roundoff - at.scaled_inputs, 0.0)
 
 
+def _stored_weights(at: Computation) -> float:
+    """Return the exponent of a weight that is stored. With a static factor σ, the stored number is
+    fl(p·σ), and the product with v is divided by σ: by a product with 1/σ, which is rounded too, and
+    may be combined with the scale of the values. Powers of two do not round, and leave steps that are
+    powers of two.
+    """
+    stored = at.a.weights
+    return roundoff(stored) + (0.0 if stored is None or stored.is_binary else gamma(4, at.u))
+
+
 def _score_roundoff(a: Arithmetic) -> float:
     """Return the unit roundoff of the accumulators of q·kᵀ."""
     return max(a.accumulate, unit(a.accumulate_scores))
@@ -214,7 +224,7 @@ def _dot(at: Computation) -> Sum:
     multiply it, here and in gradients.
     """
     sizes = at.sizes
-    sum_error = summed(at.a, sizes.d + sizes.bias, _score_roundoff(at.a)).of_rounded(at.operands)
+    sum_error = summed(at.a, sizes.d + sizes.biases, _score_roundoff(at.a)).of_rounded(at.operands)
     stored, oracle_error, scaled = _stored_scores(at), gamma(sizes.d, ROUNDOFF), gamma(5, at.u)
     later_errors = _slope(at) + oracle_error + scaled + stored
     earlier_errors = (
@@ -248,7 +258,7 @@ def _tangent_dot(at: Computation) -> float:
     """Return the error of dq·kᵀ + q·dkᵀ: 2d products and additions, two summands for a bias and its
     tangent, and 6 roundings.
     """
-    products = summed(at.a, 2 * at.sizes.d + 1 + at.sizes.bias, _score_roundoff(at.a))
+    products = summed(at.a, 2 * at.sizes.d + 1 + at.sizes.biases, _score_roundoff(at.a))
     sum_error = (products + Sum(0.0, gamma(6, at.u))).of_rounded(at.operands)
     return sum_error.scaled(at.scale_error, at.operands).positive + at.product * at.scaled_inputs
 
@@ -419,10 +429,11 @@ class Terms:
         loses=lambda a: step(a.stored_parts, a),
         kernel="bfloat16 parts",
     )
+    # A static factor σ that is no power of two costs a product before the rounding, and two after it.
     weights: float = rounding(
         "a weight, stored in a narrow format before the product with v",
         "1",
-        lambda at: roundoff(at.a.weights),
+        _stored_weights,
         independent(lambda a: unit(a.weights)),
         loses=lambda a: step(a.weights, a),
         kernel="bfloat16 weights",
@@ -524,6 +535,14 @@ class Terms:
         loses=lambda a: step(a.bias, a),
         kernel="bfloat16 bias",
     )
+    # Six roundings: four of the slope, read and times log₂e or over the scale; the distance; their product.
+    alibi: float = rounding(
+        "ALiBi's slope times the distance",
+        "|A|",
+        lambda at: gamma(6, at.u),
+        independent(lambda a: 6 * _u(a)),
+        kernel="nine bits from the slope to the weight",
+    )
     tangent_dot: float = rounding(
         "products and additions of dS = dq·kᵀ + q·dkᵀ in the JVP",
         "|dq|·|k| + |q|·|dk|",
@@ -588,6 +607,12 @@ class Terms:
         "absolute",
         lambda at: 3 * at.eta + at.lost["stored_scores"] + at.lost["bias"],
         "scores moved by a step",
+    )
+    alibi_underflow: float = underflow(
+        "slopes of ALiBi near zero, and their products",
+        "absolute, × |p − j|",
+        lambda at: 2 * at.eta * at.factor,
+        "slopes over the scale flushed to zero",
     )
     input_underflow: float = underflow(
         "operands of a product near zero, and scaled q and k",
@@ -661,7 +686,7 @@ def terms(a: Arithmetic | None, sizes: Sizes) -> Terms:
     For None, return the terms of a certified value: the oracle's alone.
     """
     if a is None:
-        return terms_of(OWN, sizes._replace(bias=False))  # the oracle adds a bias to the finished sum
+        return terms_of(OWN, sizes._replace(biases=0))  # the oracle adds a bias to the finished sum
     return terms(None, sizes) + terms_of(a, sizes)
 
 

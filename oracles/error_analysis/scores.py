@@ -211,10 +211,16 @@ class AttentionProblem(NamedTuple):
 
     @property
     def bias_first(self) -> bool:
-        """Whether a kernel may begin the sum of a score with the bias, or the sum of its tangent
-        with the bias's tangent. The oracle itself does not.
+        """Whether a kernel may begin the sum of a score with the bias or ALiBi, or the sum of its
+        tangent with the bias's tangent. The oracle itself does not.
         """
-        return self.features is not None and self.features.bias_first and self.has_kernel
+        return self.features is not None and self.features.first_summands > 0 and self.has_kernel
+
+    def kept(self, block: Block) -> Array | None:
+        """Return 1 for each weight of a tile that dropout keeps, and 0 for others; None without
+        dropout.
+        """
+        return None if self.features is None else self.features.kept_tile(block.rows, block.keys)
 
     def rounded_beyond(self, x: Operand) -> bool:
         """Return whether an operand may overflow when a kernel rounds it before a product. Then a

@@ -476,9 +476,9 @@ def _flushed_scores(x: Point, scores: Array) -> Array:
 
 
 def _flushed_bias(x: Point, rows: slice) -> Array | float:
-    """Return how far each logit moves if the bias is read in fewer bits and flushed to 0."""
-    bias = x.features.tile(rows, slice(0, x.k.shape[0])).bias
-    return 0.0 if bias is None else _lost(bias, losses(x.arithmetic)["bias"])
+    """Return how far each logit moves if the bias, or ALiBi's, is read in fewer bits and flushed to 0."""
+    summands = x.features.tile(rows, slice(0, x.k.shape[0])).summands
+    return sum((_lost(summand, losses(x.arithmetic)["bias"]) for summand in summands), start=0.0)
 
 
 def _logits(x: Point, rows: slice, s: Array, variance: Array) -> tuple[Array, Array]:
@@ -488,7 +488,7 @@ def _logits(x: Point, rows: slice, s: Array, variance: Array) -> tuple[Array, Ar
     f = x.features.tile(rows, slice(0, x.k.shape[0]))
     spread, elementwise = spreads(x.arithmetic), x.arithmetic.elementwise.unit_roundoff
     stored_spread = spread["stored_scores"]
-    if f.cap is not None or f.bias is not None:
+    if f.cap is not None or f.summands:
         variance = variance + (stored_spread * _finite_size(s)) ** 2
     for capping in (False, True) if f.after_bias else (True, False):
         if capping and f.cap is not None:
@@ -502,10 +502,12 @@ def _logits(x: Point, rows: slice, s: Array, variance: Array) -> tuple[Array, Ar
             if f.blocked is not None:
                 masked = ((2 * elementwise + stored_spread) * f.cap) ** 2
                 s, variance = np.where(f.blocked, -f.cap, s), np.where(f.blocked, masked, variance)
-        elif not capping and f.bias is not None:
-            variance = variance + (spread["biased"] * (_finite_size(s) + np.abs(f.bias))) ** 2
-            variance = variance + (spread["bias"] * f.bias) ** 2
-            s = s + f.bias
+        elif not capping:
+            variance = variance if f.alibi is None else variance + (spread["alibi"] * f.alibi) ** 2
+            for summand in f.summands:
+                variance = variance + (spread["biased"] * (_finite_size(s) + np.abs(summand))) ** 2
+                variance = variance + (spread["bias"] * summand) ** 2
+                s = s + summand
     return s, variance
 
 

@@ -64,7 +64,6 @@ from oracles.error_analysis.grad_scores import Shift, Tile, grad_scores
 from oracles.error_analysis.grouped_heads import Gathered, HeadSums
 from oracles.error_analysis.output_error import Rows, live
 from oracles.error_analysis.scores import AttentionProblem, Block, Operand, over_keys, part, readable
-from oracles.error_analysis.visible_keys import Mask
 
 
 @dataclass
@@ -212,7 +211,7 @@ def _add_block(backward: _Pass, block: Block, g: Operand, tile: Tile) -> Array:
     results = backward.gradients
     dq, dk, dv = results.dq.at(block.rows), results.dk.at(block.keys), results.dv.at(block.keys)
     visible_rows = None if allowed is None else allowed.swapaxes(-1, -2)
-    ds, error, weights = (x.swapaxes(-1, -2) for x in (tile.ds, tile.error, tile.p))
+    ds, error, weights = (x.swapaxes(-1, -2) for x in (tile.ds, tile.error, of_values(problem, block, tile.p)))
     dq.value += tile.ds @ k.value
     dk.value += ds @ q.value
     backward.heads_dk.add(block.rows, block.keys, ds, q.value)
@@ -220,7 +219,7 @@ def _add_block(backward: _Pass, block: Block, g: Operand, tile: Tile) -> Array:
     of_keys = readable(problem, k.reach, allowed)
     dq.error += _product_error(problem, (tile.ds, tile.own, tile.error), k, of_keys)
     dk.error += _product_error(problem, (ds, error, error), q, readable(problem, q.reach, visible_rows))
-    mid, dv_error = _weighted(problem, tile, g, allowed)
+    mid, dv_error = _weighted(problem, block, tile, g)
     dv.value += mid
     dv.error += dv_error
     if not _fits(problem, tile, block, g):
@@ -389,16 +388,22 @@ def _product_error(problem: AttentionProblem, of: tuple[Array, Array, Array], x:
     return total_error
 
 
-def _weighted(problem: AttentionProblem, tile: Tile, g: Operand, allowed: Mask | None) -> tuple[Array, Array]:
+def of_values(problem: AttentionProblem, block: Block, weights: Array) -> Array:
+    """Return the weights of a tile that multiply values: 0 where dropout leaves them out."""
+    kept = problem.kept(block)
+    return weights if kept is None else weights * kept
+
+
+def _weighted(problem: AttentionProblem, block: Block, tile: Tile, g: Operand) -> tuple[Array, Array]:
     """Return pᵀ·g over a tile's rows, and its error: from the exponents of the weights, the
     rounding of the sum, and underflow.
     """
-    t, visible_rows = problem.terms, None if allowed is None else allowed.swapaxes(-1, -2)
-    weights, cotangent_size = tile.p.swapaxes(-1, -2), g.reach
+    t, visible_rows = problem.terms, None if block.allowed is None else block.allowed.swapaxes(-1, -2)
+    weights, cotangent_size = of_values(problem, block, tile.p).swapaxes(-1, -2), g.reach
     exponent = max(t.weights, t.saved_weights) + t.product + t.queries_sum.terms
     growth_factor = np.exp(exponent) * tile.growth + expm1_upwards(exponent)
     if problem.elementwise or growth_factor.shape[-1] > 1:
-        error = (tile.possible * growth_factor).swapaxes(-1, -2) @ cotangent_size
+        error = of_values(problem, block, tile.possible * growth_factor).swapaxes(-1, -2) @ cotangent_size
         of_rows = readable(problem, cotangent_size, visible_rows)
     else:
         lifted = growth_factor * cotangent_size

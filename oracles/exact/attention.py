@@ -21,7 +21,7 @@ from typing import Any, Required, TypedDict, Unpack, cast
 import numpy as np
 from flint import arb
 
-from oracles.arb_matrix import PRECISION, Bools, Matrix, enclosed, from_array, side_by_side
+from oracles.arb_matrix import PRECISION, Bools, Matrix, Rationals, enclosed, from_array, side_by_side
 from oracles.ball import Array, Ball
 from oracles.conventions import Conventions
 from oracles.error_analysis.logits import Features
@@ -140,7 +140,9 @@ def scaled_dot_product_attention_jvp(
     return _expecting_nan(results, visible, conventions)
 
 
-def generalised_attention(point: Inputs, allowed: Bools, **options: Unpack[FeaturedOptions]) -> tuple[Ball, ...]:
+def generalised_attention(
+    point: Sequence[Array | Rationals], allowed: Bools, **options: Unpack[FeaturedOptions]
+) -> tuple[Ball, ...]:
     """Return (out, lse) of `oracles.attention`, with the heads among the batch axes.
 
     The log-sum-exp lse has the shape (…, n, 1). It is −∞ in a row without a visible key and without
@@ -208,7 +210,7 @@ def generalised_attention_jvp(
     return *_expecting_nan((out,), _live(allowed, features), conventions), lse
 
 
-def _matrices(arrays: Sequence[Array]) -> tuple[Matrix, ...]:
+def _matrices(arrays: Sequence[Array | Rationals]) -> tuple[Matrix, ...]:
     return tuple(map(from_array, arrays))
 
 
@@ -233,9 +235,12 @@ def _live(allowed: Bools, features: Features) -> Bools:
     return has_entries if features.sink is None else has_entries | (features.sink > -np.inf)
 
 
+_ARRAYS = ("bias", "blocked", "sink", "slope", "distance", "kept")
+
+
 def _given(features: Features) -> dict[str, Any]:
     """Return the arrays among the features, by name."""
-    return {name: x for name in ("bias", "blocked", "sink") if (x := getattr(features, name)) is not None}
+    return {name: x for name in _ARRAYS if (x := getattr(features, name)) is not None}
 
 
 def multi_head_attention(
@@ -334,7 +339,7 @@ def _allowed(shape: tuple[int, ...], allowed: Bools | None) -> Bools:
     return np.ones(shape, dtype=bool) if allowed is None else np.broadcast_to(allowed, shape)
 
 
-def _scale(point: Inputs, options: ExactOptions, by_convention: bool = False) -> Callable[[], arb]:
+def _scale(point: Sequence[Array | Rationals], options: ExactOptions, by_convention: bool = False) -> Callable[[], arb]:
     """Return a function that gives the scale at the working precision: the given scale, else 1/√d,
     or 1 if the convention says so.
     """
@@ -349,7 +354,7 @@ def _factor(scale: float | None, width: int) -> arb:
 
 
 def _batched(
-    evaluate: Callable[..., list[Matrix]], arguments: list[Array | Bools], precision: int, *, summed: int = 0
+    evaluate: Callable[..., list[Matrix]], arguments: list[Any], precision: int, *, summed: int = 0
 ) -> tuple[Ball, ...]:
     """Return the results of `evaluate` for every element of the batch. Its last `summed` results
     are added up over the batch, the others are stacked.

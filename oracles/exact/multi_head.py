@@ -61,7 +61,7 @@ def generalised(head: Head, allowed: Bools, f: Features, scale: arb, conventions
     weights = softmax(u, visible, replace(conventions, dead_rows="zero"))
     weights = _of_keys(weights, visible, allowed.shape[1], conventions)
     lse = log_sum_exp(u, _counted(visible, allowed.shape[1], conventions))
-    return [lose_dead_rows(weights @ v, visible, conventions), _in_base(lse, conventions)]
+    return [lose_dead_rows(kept(weights, f) @ v, visible, conventions), _in_base(lse, conventions)]
 
 
 def generalised_vjp(
@@ -76,7 +76,7 @@ def generalised_vjp(
     scores, n = (q @ k.transposed) * scale, allowed.shape[1]
     u, visible = levelled(*with_sink(logits(scores, f), allowed, f), conventions, n)
     weights = softmax(u, visible, replace(conventions, dead_rows="zero"))
-    grad_weights = cotangent @ v.transposed
+    grad_weights = kept(cotangent @ v.transposed, f)
     grad_weights = grad_weights if f.sink is None else side_by_side([grad_weights, from_array(np.zeros(f.sink.shape))])
     du = softmax_derivative(weights, visible, grad_weights)
     counted = _counted(visible, n, conventions)
@@ -85,7 +85,7 @@ def generalised_vjp(
     h = cap_slope(scores, f)
     of_keys = du.columns(slice(0, n))
     ds = (of_keys if h is None else times(of_keys, h)) * scale
-    key_weights = _of_keys(weights, visible, n, conventions)
+    key_weights = kept(_of_keys(weights, visible, n, conventions), f)
     gradients = [lose_dead_rows(ds @ k, visible, conventions), ds.transposed @ q, key_weights.transposed @ cotangent]
     if f.bias is not None:
         gradients.append(times(of_keys, h) if h is not None and f.after_bias else of_keys)
@@ -147,7 +147,7 @@ def cap_slope(scores: Matrix, f: Features) -> Matrix | None:
     """
     if f.cap is None:
         return None
-    argument = scores + from_array(f.bias) if f.after_bias and f.bias is not None else scores
+    argument = biased(scores, f) if f.after_bias else scores
     c = arb(f.cap)
     slopes = [[1 - (s / c).tanh() ** 2 for s in row] for row in argument.balls.tolist()]
     if f.blocked is not None:
@@ -194,9 +194,9 @@ def logits(scores: Matrix, f: Features) -> Matrix:
     bias. If it acts after the mask, masked entries are −c.
     """
     for capping in (False, True) if f.after_bias else (True, False):
-        if not capping and f.bias is not None:
-            scores = scores + from_array(f.bias)
-        elif capping and f.cap is not None:
+        if not capping:
+            scores = biased(scores, f)
+        elif f.cap is not None:
             c = arb(f.cap)
             rows = [[(s / c).tanh() * c for s in row] for row in scores.balls.tolist()]
             scores = from_rows(rows, scores.support, scores.lost)
@@ -207,6 +207,20 @@ def logits(scores: Matrix, f: Features) -> Matrix:
                 ]
                 scores = from_rows(rows, scores.support, scores.lost & ~f.blocked)
     return scores
+
+
+def biased(scores: Matrix, f: Features) -> Matrix:
+    """Return the scores plus the bias, and plus ALiBi's slopes times the distances."""
+    if f.bias is not None:
+        scores = scores + from_array(f.bias)
+    if f.slope is not None and f.distance is not None:
+        scores = scores + scaled_rows(from_array(f.distance), from_array(f.slope))
+    return scores
+
+
+def kept(weights: Matrix, f: Features) -> Matrix:
+    """Return the weights that dropout keeps, over 1 − p, and 0 for others."""
+    return weights if f.kept is None else times(weights, from_array(f.kept)) * (1 / (1 - arb(f.dropout)))
 
 
 def with_sink(u: Matrix, allowed: Bools, f: Features) -> tuple[Matrix, Bools]:

@@ -188,9 +188,10 @@ def placed(given: NDArray[np.int64], rows: tuple[int, ...], sections: Any) -> tu
     Raises ValueError for a shape that does not broadcast to the rows.
     """
     by_axis = given[np.newaxis] if sections is None else given
-    if sections is not None and given.shape[:1] != (3,):
+    if sections is not None and given.shape[:1] != (section_count(sections),):
         raise ValueError(
-            f"positions have shape {given.shape}, but should have an axis of 3 in front: time, height and width."
+            f"positions have shape {given.shape}, but should have an axis of {len(sections)} in front, "
+            "one entry for each section."
         )
     shape = (1,) * (len(rows) - by_axis.ndim + 1) + by_axis.shape[1:]
     if len(shape) != len(rows) or any(size not in (1, expected) for size, expected in zip(shape, rows, strict=True)):
@@ -211,33 +212,41 @@ def pairs_of(inv_freq: Any) -> int:
     return len(values)
 
 
-def _axes(pairs: int, sections: Any, layout: str) -> list[int]:
-    """Return the axis by which each pair rotates: 0 for time, 1 for height, 2 for width. `sections`
-    are the numbers of pairs (t, h, w).
-
-    In the layout `sectioned` the first t pairs are time, the next h height, the last w width. In
-    the layout `interleaved` pair i is height where i mod 3 = 1 and i < 3h, width where i mod 3 = 2
-    and i < 3w, and time elsewhere.
+def section_count(sections: Any) -> int:
+    """Return the number of axes of positions. Raises TypeError and ValueError for sections of another
+    type or length.
     """
     if not isinstance(sections, list | tuple):
         raise TypeError(
             f"sections have type {type(sections).__name__}, but should be a tuple of pairs of time, height and width."
         )
-    if len(sections) != 3:
+    if len(sections) not in (2, 3):
         raise ValueError(
-            f"sections have {len(sections)} numbers, but should have three: pairs of time, height and width."
+            f"sections have {len(sections)} numbers, but should have three (time, height and width) or two (height "
+            "and width)."
         )
-    t, h, w = (arrays.natural(n, f"sections[{axis}]") for axis, n in enumerate(sections))
-    if t + h + w != pairs:
-        raise ValueError(f"sections={sections} have {t + h + w} pairs, but should have {pairs}.")
+    return len(sections)
+
+
+def _axes(pairs: int, sections: Any, layout: str) -> list[int]:
+    """Return the axis by which each pair rotates: 0 for time, 1 for height, 2 for width. `sections`
+    are the numbers of pairs (t, h, w). Axial positions have two sections (h, w): 0 for height, 1 for
+    width.
+
+    In the layout `sectioned` the first t pairs are time, the next h height, the last w width. In
+    the layout `interleaved` pair i is height where i mod 3 = 1 and i < 3h, width where i mod 3 = 2
+    and i < 3w, and time elsewhere; with two sections width where i mod 2 = 1 and i < 2w. Where a
+    section has more pairs than such places, the first axis has the others.
+    """
+    count, numbers = (
+        section_count(sections),
+        [arrays.natural(n, f"sections[{axis}]") for axis, n in enumerate(sections)],
+    )
+    if sum(numbers) != pairs:
+        raise ValueError(f"sections={sections} have {sum(numbers)} pairs, but should have {pairs}.")
     if layout == "sectioned":
-        return [0] * t + [1] * h + [2] * w
-    axes = [i % 3 if i < 3 * (0, h, w)[i % 3] else 0 for i in range(pairs)]
-    if (counts := tuple(map(axes.count, range(3)))) != (t, h, w):
-        raise ValueError(
-            f"sections={sections}, but interleaving {pairs} pairs by them gives {counts}: there is no such layout."
-        )
-    return axes
+        return [axis for axis, n in enumerate(numbers) for _ in range(n)]
+    return [i % count if i % count and i < count * numbers[i % count] else 0 for i in range(pairs)]
 
 
 def _given(inv_freq: Any, channels: int) -> Ball:

@@ -22,7 +22,7 @@ from oracles.enclosure import Enclosure
 from oracles.exact import positional as arb_positional
 from oracles.judging import Balls
 from oracles.options import AnswerOptions, RotationOptions, answer, takes
-from oracles.rotary.angles import Place, RotatedBy, angles, counted, integers, placed
+from oracles.rotary.angles import Place, RotatedBy, angles, counted, integers, placed, section_count
 from oracles.rotary.rotation import Lanes, Rotation, checked
 
 
@@ -141,7 +141,7 @@ def _placed(rows: tuple[int, ...], start: Any, options: RotationOptions) -> tupl
     """
     positions, sections = options["positions"], options["sections"]
     if positions is None:
-        place, farthest = counted(start, rows[-1], 1 if sections is None else 3)
+        place, farthest = counted(start, rows[-1], 1 if sections is None else section_count(sections))
         return place, farthest, True
     if arrays.natural(start, "start_pos"):
         raise ValueError(

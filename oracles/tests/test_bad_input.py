@@ -465,7 +465,7 @@ PUBLIC = [name for name in oracles.__all__ if inspect.isfunction(getattr(oracles
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-@settings(max_examples=100, deadline=2000, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(deadline=2000, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_nonsense_is_refused_by_a_value_error_or_a_type_error(name: str, data: st.DataObject) -> None:
     function = getattr(oracles, name)
@@ -487,7 +487,7 @@ def test_nonsense_is_refused_by_a_value_error_or_a_type_error(name: str, data: s
         function(*arguments, **keywords)
 
 
-@settings(max_examples=100, deadline=2000, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(deadline=2000, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(NONSENSE, min_size=3, max_size=3),
     st.fixed_dictionaries({}, optional={"format": NONSENSE, "rope_base": NONSENSE, "rope_scale": NONSENSE}),
@@ -514,7 +514,7 @@ def test_nonsense_in_what_is_constructed_is_refused_as_well(arguments: list[Any]
 RECORDS = [oracles.FLOAT32, oracles.FLOAT32.exp, oracles.FLOAT32.angle, oracles.BINARY32]
 
 
-@settings(max_examples=100, deadline=2000, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(deadline=2000, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(RECORDS), st.data())
 def test_an_arithmetic_with_a_field_of_nonsense_is_refused_or_works(record: Any, data: st.DataObject) -> None:
     field = data.draw(st.sampled_from([field.name for field in fields(record)]))

@@ -56,6 +56,8 @@ def problems(draw: st.DrawFn) -> dict[str, Any]:
         tangents.append(array(*bias.shape))
     if draw(st.booleans()):
         features["sink"] = np.where(rng.random(heads) < 0.2, -np.inf, array(heads))
+    if draw(st.booleans()):
+        features["alibi"] = array(heads)
     return {
         "inputs": [q, k, v],
         "features": features,
@@ -114,6 +116,7 @@ CONVENTIONS = [
     {"lse_base": "2"},
     {"lse_sink": "excluded"},
     {"scale_default": "one"},
+    {"alibi_reference": "key"},
 ]
 
 

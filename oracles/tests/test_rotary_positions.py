@@ -282,19 +282,14 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"positions": np.zeros((2, 3), int), "sections": (2, 1, 1)},
         ValueError,
-        "positions have shape (2, 3), but should have an axis of 3 in front: time, height and width.",
+        "positions have shape (2, 3), but should have an axis of 3 in front, one entry for each section.",
     ),
     ({"sections": (2, 1, 0)}, ValueError, "sections=(2, 1, 0) have 3 pairs, but should have 4."),
     ({"sections": 4}, TypeError, "sections have type int, but should be a tuple of pairs of time, height and width."),
     (
-        {"sections": (2, 2)},
+        {"sections": (4,)},
         ValueError,
-        "sections have 2 numbers, but should have three: pairs of time, height and width.",
-    ),
-    (
-        {"sections": (0, 2, 2), "conventions": Conventions(mrope="interleaved")},
-        ValueError,
-        "sections=(0, 2, 2), but interleaving 4 pairs by them gives (2, 1, 1): there is no such layout.",
+        "sections have 1 numbers, but should have three (time, height and width) or two (height and width).",
     ),
     ({"rotary_dim": 3}, ValueError, "rotary_dim=3, but should be even: channels rotate in pairs."),
     ({"rotary_dim": 10}, ValueError, "rotary_dim=10, but should be at most 8."),

@@ -349,3 +349,14 @@ def test_a_loop_over_nearly_equal_terms_is_within_the_line(spread, monkeypatch):
 def test_a_column_of_zeros_has_no_equal_terms():
     """The logarithms of its terms are all −∞."""
     assert statistical_line._equal_terms(np.ones((2, 3)), np.zeros((3, 1)), 0.1) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"softcap": 5.0}, {"sink": np.zeros(2)}, {"causal": True}])
+def test_rows_without_keys_keep_their_budget(options):
+    """Queries are many and wide enough for a line, but no key is there to have one."""
+    q, none = np.ones((2, 100, 128)), np.zeros((2, 0, 128))
+    out, lse = generalised_attention.attention(q, none, none, arithmetic=replace(FLOAT32, likely=6.0), **options)
+    proved, proved_lse = generalised_attention.attention(q, none, none, arithmetic=FLOAT32, **options)
+    assert (out.rad == proved.rad).all()
+    assert (out.mid == 0).all()
+    assert (lse.mid == proved_lse.mid).all()

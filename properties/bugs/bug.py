@@ -37,6 +37,8 @@ _OF_PACKED = {
     "softcap_slope",
     "sinks_of",
     "largest_logit",
+    "slopes_added",
+    "key_distances",
 }
 """The steps of attention whose bugs packed sequences and keys in pages have too. Bugs of other steps need
 options that these do not take.

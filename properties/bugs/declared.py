@@ -27,6 +27,7 @@ FOLLOWED = (
     "alibi_reference",
     "packed_lse",
     "page_layout",
+    "fp8_scale",
 )
 """The conventions that the reference follows. `verifier.rotary_layouts` converts the layouts of
 pairs, and a stand-in gets masks whose true entries are visible.

@@ -79,7 +79,7 @@ def attention_window_bound_excluded(p: Any, j: Any, left: int | None, right_side
 @bug.in_step(
     "in_window",
     seen=ATTENTION,
-    law="a chunk of queries gives the same rows as all queries",
+    law="attention with options is within its error limit",
     effect="Without causality, queries do not see keys far in the future.",
     repair="Leave the missing side open.",
     origin="causal layers pass (w, w), where the right side has no effect; compare huggingface/transformers#39408",
@@ -183,9 +183,11 @@ def attention_cap_ignored(s: Array, softcap: float | None) -> Array:
     repair="Apply the softcap to the scores, then add the bias.",
     citations=("emmtrix/emx-onnx-cgen#731", "onnx/onnx#7867"),
 )
-def attention_cap_after_the_bias(s: Array, softcap: float | None, bias: Any) -> Array:
+def attention_cap_after_the_bias(
+    s: Array, softcap: float | None, bias: Any, alibi: Any = None, offset: Any = None
+) -> Array:
     """The code applies the softcap to the sum of score and bias."""
-    return right.softcapped(right.biased(s, bias), softcap)
+    return right.softcapped(right.slopes_added(right.biased(s, bias), alibi, offset), softcap)
 
 
 @bug.in_step(
@@ -705,16 +707,16 @@ def alibi_slopes_of_half_the_heads(num_heads: int) -> Array:
 
 
 @bug.in_step(
-    "alibi_distances",
+    "key_distances",
     seen=BIAS,
     law="biases are slopes times distances",
     effect="The model prefers the oldest token.",
     repair="Negate the distance.",
     citations=("meta-pytorch/attention-gym#86",),
 )
-def alibi_rewards_distance(n_q: int, n_k: int, offset: Any) -> Array:
+def alibi_rewards_distance(p: Any, n_k: int) -> Array:
     """The bias is slope·(p − j) instead of its negative."""
-    return np.asarray(right.query_positions(n_q, n_k, offset)[0] - np.arange(n_k), np.float64)
+    return np.asarray(p - np.arange(n_k), np.float64)
 
 
 @bug.in_step(

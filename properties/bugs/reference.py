@@ -22,6 +22,7 @@ from properties.bugs import (
     reference_packed,
     reference_paged,
     reference_positions,
+    reference_quantised,
 )
 from properties.bugs.reference_attention import (
     alibi_bias,
@@ -55,6 +56,7 @@ from properties.bugs.reference_positions import (
     rope_angles,
     rope_tables,
     rope_vjp,
+    rotary_embedding,
     rotary_tables,
     rotate_half,
     sinusoidal_positional_encoding,
@@ -343,6 +345,7 @@ REFERENCE: dict[str, Callable[..., Any]] = {
         rotate_half,
         inv_freq,
         rotary_frequencies,
+        rotary_embedding,
         rope_angles,
         rope_tables,
         rotary_tables,
@@ -353,6 +356,7 @@ _PARTS = (
     reference_latent,
     reference_packed,
     reference_paged,
+    reference_quantised,
     reference_frequencies,
     reference_positions,
 )

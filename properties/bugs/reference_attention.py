@@ -10,6 +10,7 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.bugs.declared import declared
+from properties.bugs.reference_quantised import numbers_of
 
 __all__ = [
     "alibi_bias",
@@ -27,6 +28,7 @@ __all__ = [
     "group_sums",
     "in_lse_base",
     "in_window",
+    "key_distances",
     "key_heads",
     "log_of_sum",
     "logarithm",
@@ -42,8 +44,11 @@ __all__ = [
     "shared",
     "sink_gradient",
     "sinks_of",
+    "slopes_added",
     "softcap_slope",
     "softcapped",
+    "thinned",
+    "thinned_forward",
     "transposed",
     "visible_keys",
     "weights_of",
@@ -166,9 +171,23 @@ def biased(t: Array, bias: Any) -> Array:
     return t if bias is None else t + np.where(bias > -np.inf, bias, 0.0)
 
 
-def logits_of(s: Array, softcap: float | None, bias: Any) -> Array:
-    """Return the scores after the softcap and the bias."""
-    return biased(softcapped(s, softcap), bias)
+def slopes_added(t: Array, alibi: Any, offset: Any) -> Array:
+    """Return t plus ALiBi: the slope of each head times the negative distance."""
+    if alibi is None:
+        return t
+    distances = key_distances(query_positions(t.shape[-2], t.shape[-1], offset), t.shape[-1])
+    return np.asarray(t + alibi[:, None, None] * distances)
+
+
+def key_distances(p: Any, n_k: int) -> Array:
+    """−|p − j|, or j if the bias is the slope times the position of the key."""
+    j = np.arange(n_k)
+    return np.asarray(j + 0 * p if declared().alibi_reference == "key" else -np.abs(p - j), np.float64)
+
+
+def logits_of(s: Array, softcap: float | None, bias: Any, alibi: Any = None, offset: Any = None) -> Array:
+    """Return the scores after the softcap, the bias and ALiBi."""
+    return slopes_added(biased(softcapped(s, softcap), bias), alibi, offset)
 
 
 def sinks_of(sink: Any, largest: Array) -> Array:
@@ -219,10 +238,12 @@ def weights_of(
     q: Array, k: Array, scale: float, softcap: float | None = None, sink: Any = None, **visible: Any
 ) -> tuple[Array, ...]:
     """Return the weights, those that depend on the scores, the sink's weight, the log-sum-exp, and
-    the scores. `visible` are the options of `visible_keys`.
+    the scores. `visible` are the options of `visible_keys`, and ALiBi's slopes.
     """
+    alibi = visible.pop("alibi", None)
     s = scale * (q @ transposed(k.take(key_heads(q.shape[-3], k.shape[-3]), -3)))
-    u, may = logits_of(s, softcap, visible.get("bias")), visible_keys(s.shape, **visible)
+    u = logits_of(s, softcap, visible.get("bias"), alibi, visible.get("offset"))
+    may = visible_keys(s.shape, **visible)
     largest = largest_logit(u, may, sink)
     e, sink_weight = np.exp(np.where(may, u - largest, -np.inf)), sinks_of(sink, largest)
     total = e.sum(-1, keepdims=True) + sink_weight
@@ -231,9 +252,28 @@ def weights_of(
     return w, responding(w, may), sink_weight / divisor, log_of_sum(largest, total), s
 
 
-def attention(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
-    """Return attention's output, the weights times the values, and the log-sum-exp."""
+def thinned(x: Array, dropout_mask: Any, dropout: float | None) -> Array:
+    """Return weights, or their gradients, after dropout: x / (1 − p) where the mask keeps them, and 0
+    elsewhere.
+    """
+    return x if dropout_mask is None else np.asarray(x * (dropout_mask / (1 - (dropout or 0.0))))
+
+
+def thinned_forward(w: Array, dropout_mask: Any, dropout: float | None) -> Array:
+    """Return the weights that multiply the values in the forward pass."""
+    return thinned(w, dropout_mask, dropout)
+
+
+def attention(
+    q: Array, k: Array, v: Array, *, dropout_mask: Any = None, dropout: float | None = None, **options: Any
+) -> tuple[Array, Array]:
+    """Return attention's output, the weights times the values, and the log-sum-exp. The arrays may hold
+    codes, with their scales among the options.
+    """
+    scales = tuple(options.pop(name, None) for name in ("q_scale", "k_scale", "v_scale"))
+    q, k, v = numbers_of((q, k, v), scales, key_heads(q.shape[-3], k.shape[-3]))
     w, _, sink_weight, lse, _ = weights_of(q, k, **options_of(q, k, **options))
+    w = thinned_forward(w, dropout_mask, dropout)
     return averages(w, v.take(key_heads(q.shape[-3], k.shape[-3]), -3), sink_weight == 0), lse
 
 
@@ -277,14 +317,15 @@ def attention_vjp(
     and the sinks.
     """
     bias, sink = options.get("bias"), options.get("sink")
+    drops = {name: options.pop(name, None) for name in ("dropout_mask", "dropout")}
     heads, groups, options = key_heads(q.shape[-3], k.shape[-3]), k.shape[-3], options_of(q, k, **options)
     w, live, sink_weight, _, s = weights_of(q, k, **options)
-    grad_weights = grad_out @ transposed(v.take(heads, -3))
+    grad_weights = thinned(grad_out @ transposed(v.take(heads, -3)), **drops)
     delta = (w * grad_weights).sum(-1, keepdims=True)
     of_lse = np.zeros(()) if grad_lse is None else in_lse_base(grad_lse[..., None])
     du = logit_gradient(live, grad_weights, delta, of_lse)
     ds = options["scale"] * du * softcap_slope(s, options.get("softcap"))
-    dk, dv = (group_sums(transposed(x) @ y, heads, groups) for x, y in ((ds, q), (w, grad_out)))
+    dk, dv = (group_sums(transposed(x) @ y, heads, groups) for x, y in ((ds, q), (thinned(w, **drops), grad_out)))
     dbias = bias_gradient(du if bias is options.get("bias") else 0.0 * du, bias)
     return ds @ k.take(heads, -3), dk, dv, dbias, sink_gradient(sink_weight, delta, of_lse, sink)
 
@@ -357,8 +398,7 @@ def alibi_slopes(num_heads: int) -> Array:
 
 def alibi_distances(n_q: int, n_k: int, offset: Any) -> Array:
     """−|p − j|, or j if the bias is the slope times the position of the key."""
-    p, j = query_positions(n_q, n_k, offset)[0], np.arange(n_k)
-    return np.asarray(j + 0 * p if declared().alibi_reference == "key" else -np.abs(p - j), np.float64)
+    return key_distances(query_positions(n_q, n_k, offset)[0], n_k)
 
 
 def alibi_bias(num_heads: int, n_q: int, n_k: int, *, offset: Any = None) -> Array:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
+from properties.bugs.reference_frequencies import rotary_frequencies
 
 __all__ = [
     "add_positional_encoding",
@@ -17,6 +18,7 @@ __all__ = [
     "beside",
     "channels",
     "chunk_tables",
+    "divided",
     "exponents",
     "inv_freq",
     "learned_positional_encoding",
@@ -29,9 +31,11 @@ __all__ = [
     "rope_angles",
     "rope_tables",
     "rope_vjp",
+    "rotary_embedding",
     "rotary_tables",
     "rotate_half",
     "rotated",
+    "rotated_by_kind",
     "rotating_channels",
     "row_positions",
     "scaled_tables",
@@ -153,11 +157,11 @@ def rotating_channels(dim: int, rotary_dim: int | None) -> int:
 
 
 def row_positions(shape: tuple[int, ...], start_pos: int, positions: Any, sections: Any) -> Any:
-    """Return the position of each row. With sections, return it along three axes."""
+    """Return the position of each row. With sections, return it along the axis of each."""
     if positions is not None:
         return positions
     counted = start_pos + np.arange(shape[-2])
-    return counted if sections is None else np.stack([counted] * 3)
+    return counted if sections is None else np.stack([counted] * len(sections))
 
 
 def pair_frequencies(r: int, inv_freq_: Any) -> Array:
@@ -167,7 +171,7 @@ def pair_frequencies(r: int, inv_freq_: Any) -> Array:
 
 def pair_axes(pairs: int, sections: Any) -> Any:
     """Return the axis of each pair: blocks of pairs for time, height and width."""
-    return np.repeat(np.arange(3), sections)[:pairs]
+    return np.repeat(np.arange(len(sections)), sections)[:pairs]
 
 
 def pair_angles(at: Any, f: Array, sections: Any) -> Array:
@@ -214,6 +218,26 @@ def rope(x: Array, start_pos: int = 0, **options: Any) -> Array:
         return apply_rotary(x, *tables_of(x, start_pos))
     cos, sin = model_tables(x, start_pos, **options)
     return beside(apply_rotary(x[..., : cos.shape[-1]], cos, sin), x)
+
+
+def divided(f: Array, freq_factors: Any) -> Array:
+    """Return frequencies over their factors."""
+    return f if freq_factors is None else f / freq_factors
+
+
+def rotated_by_kind(x: Array, at: Any, f: Array, factor: Any) -> Array:
+    """Return x with its first pairs rotated by positions times frequencies."""
+    cos, sin = scaled_tables(pair_angles(at, f, None), factor)
+    return beside(apply_rotary(x[..., : cos.shape[-1]], cos, sin), x)
+
+
+def rotary_embedding(
+    q: Array, k: Array, positions: Any, kind: str, *, freq_factors: Any = None, **parameters: Any
+) -> tuple[Array, Array]:
+    """Return queries and keys rotated by the frequencies of a kind, over their factors."""
+    f, factor = rotary_frequencies(kind, q.shape[-1], **parameters)
+    f = divided(f, freq_factors)
+    return rotated_by_kind(q, positions, f, factor), rotated_by_kind(k, positions, f, factor)
 
 
 def rope_vjp(x: Array, grad_out: Array, start_pos: int = 0, **options: Any) -> Array:

@@ -101,6 +101,7 @@ def rope_tables_sine_first(start_pos: int, seq_len: int, dim: int) -> tuple[Arra
 @bug.in_step(
     "rotated",
     seen="rope",
+    without=("rotary_embedding",),
     law="the last channel of an odd width follows its convention",
     effect="With an odd width, the code multiplies the last channel by its cosine only.",
     repair="Rotate the channel with itself, as TorchLean defines, or declare that it passes through.",
@@ -114,6 +115,7 @@ def rope_odd_width_padded(x: Array) -> Array:
 @bug.in_step(
     "rotated",
     seen="rope",
+    without=("rotary_embedding",),
     law="the last channel of an odd width follows its convention",
     effect="An odd width raises an error.",
     repair="Slice the channels.",

@@ -12,9 +12,10 @@ from oracles.ball import Array
 from properties.bugs import reference_positions as right
 from properties.bugs.bug import Memory, Register
 from properties.bugs.kernels import rounded_to
+from properties.bugs.reference_frequencies import rotary_frequencies
 
 bug = Register()
-ROPE, VJP, TABLES = "rope", "rope_vjp", "rotary_tables"
+ROPE, VJP, TABLES, _EMBEDDING = "rope", "rope_vjp", "rotary_tables", "rotary_embedding"
 _HALVES = {"conventions": Conventions(rope_pairing="half")}
 
 # -- Positions -------------------------------------------------------------------------------------
@@ -67,7 +68,7 @@ def rope_positions_doubled(at: Any, f: Array, sections: Any) -> Array:
 @bug.in_step(
     "row_positions",
     seen=ROPE,
-    law="scores depend only on differences of the given positions",
+    law="rope is within its error limit",
     effect="From position 256 on, neighbours share positions.",
     repair="Store positions as integers or in float32.",
     origin="autocast and conversions of modules change positions like weights; compare huggingface/transformers#29285",
@@ -261,7 +262,7 @@ def rope_pairs_within_the_share(
     seen=ROPE,
     law="channels that do not rotate are returned unchanged",
     making=True,
-    without=(TABLES,),
+    without=(TABLES, _EMBEDDING),
     effect="Channels rotate that should pass through.",
     repair="Pass rotary_dim on every path.",
     citations=("AI-Hypercomputer/maxtext#4615, on the path of M-RoPE",),
@@ -282,6 +283,7 @@ def rope_all_channels_rotate() -> tuple[Callable[..., Any], ...]:
 @bug.in_step(
     "pair_axes",
     seen=ROPE,
+    without=(_EMBEDDING,),
     law="each pair rotates by the position of the axis that it belongs to",
     effect="The model misreads images; text is correct.",
     repair="Put time first.",
@@ -289,12 +291,13 @@ def rope_all_channels_rotate() -> tuple[Callable[..., Any], ...]:
 )
 def rope_axes_in_reverse(pairs: int, sections: Any) -> Any:
     """The blocks of axes are width, height, time instead of time, height, width."""
-    return np.repeat(np.arange(3)[::-1], sections[::-1])[:pairs]
+    return np.repeat(np.arange(len(sections))[::-1], sections[::-1])[:pairs]
 
 
 @bug.in_step(
     "pair_axes",
     seen=ROPE,
+    without=(_EMBEDDING,),
     law="each pair rotates by the position of the axis that it belongs to",
     effect="All tokens of an image look the same; text is correct.",
     repair="Rotate each pair by the position on its axis.",
@@ -303,6 +306,55 @@ def rope_axes_in_reverse(pairs: int, sections: Any) -> Any:
 def rope_time_alone(pairs: int, sections: Any) -> Any:
     """All pairs rotate by the position in time."""
     return np.zeros(pairs, int)
+
+
+def _along(axis_of: Callable[[Any, Any], Any], x: Array, start_pos: int, options: dict[str, Any]) -> Array:
+    """Return x rotated by the position of an axis for each pair, where `axis_of` gives the axes of
+    pairs, from their numbers and the sections.
+    """
+    sections = options.get("sections")
+    if sections is None:
+        return right.rope(x, start_pos, **options)
+    f = right.pair_frequencies(right.rotating_channels(x.shape[-1], options.get("rotary_dim")), options.get("inv_freq"))
+    at = np.asarray(right.row_positions(x.shape, start_pos, options.get("positions"), sections))
+    axes = axis_of(np.arange(len(f)), np.array(sections))
+    tables = right.scaled_tables(np.moveaxis(at, 0, -1)[..., axes] * f, options.get("attention_factor"))
+    return right.beside(right.apply_rotary(x[..., : 2 * len(f)], *tables), x)
+
+
+@bug.in_operation(
+    ROPE,
+    law="each pair rotates by the position of the axis that it belongs to",
+    promises={"conventions": Conventions(mrope="interleaved")},
+    effect="The last pairs of an image rotate by height and width instead of time.",
+    repair="Take every third pair up to three times the section.",
+    citations=("XPU-Forces/mojo_opset#276",),
+)
+def rope_interleaved_to_the_end(x: Array, start_pos: int = 0, **options: Any) -> Array:
+    """The code interleaves the axes over all pairs, whatever the sections of height and width are."""
+    return _along(lambda pair, sections: pair % len(sections), x, start_pos, options)
+
+
+@bug.in_operation(
+    ROPE,
+    law="each pair rotates by the position of the axis that it belongs to",
+    promises={"conventions": Conventions(mrope="interleaved")},
+    effect="Saturated sections rotate some pairs of time by height and width.",
+    repair="Give time the pairs that the loop of every third pair leaves.",
+    origin="sections of 8, 12 and 12 among 32 pairs are counted out, but the loop that models run gives 11, 11 and "
+    "10; compare mflux-community/mflux#483",
+)
+def rope_saturated_sections_counted_out(x: Array, start_pos: int = 0, **options: Any) -> Array:
+    """The code takes axes in turn until each has as many pairs as its section says."""
+
+    def axis_of(pair: Any, sections: Any) -> Any:
+        left, axes = sections.tolist(), list[int]()
+        while len(axes) < len(pair):
+            axes += [axis for axis, number in enumerate(left) if number]
+            left = [max(number - 1, 0) for number in left]
+        return np.array(axes[: len(pair)], int)
+
+    return _along(axis_of, x, start_pos, options)
 
 
 @bug.in_operation(
@@ -316,3 +368,51 @@ def rope_time_alone(pairs: int, sections: Any) -> Any:
 def rope_blocks_where_axes_interleave(x: Array, start_pos: int = 0, **options: Any) -> Array:
     """The code uses blocks of time, height and width for a model that interleaves the axes."""
     return right.rope(x, start_pos, **options)
+
+
+# -- Queries and keys rotated by a kind of frequencies ---------------------------------------------
+
+_BY_KIND = "queries and keys rotated by a kind are within their error limit"
+
+
+@bug.in_step(
+    "divided",
+    seen=_EMBEDDING,
+    law=_BY_KIND,
+    effect="Beyond the original context, slow pairs rotate too fast, and the model forgets the prompt.",
+    repair="Pass the factors to the rotation.",
+    citations=("ikawrakow/ik_llama.cpp#2291", "ollama/ollama#5924"),
+)
+def embedding_without_freq_factors(f: Array, freq_factors: Any) -> Array:
+    """The code loads the factors of the frequencies, and never uses them."""
+    return f
+
+
+@bug.in_step(
+    "divided",
+    seen=_EMBEDDING,
+    law=_BY_KIND,
+    effect="Slow pairs rotate faster instead of slower.",
+    repair="Divide the frequencies by the factors.",
+    origin="factors are divisors in ggml and multipliers elsewhere; compare InfiniTensor/InfiniCore#1200",
+)
+def embedding_times_freq_factors(f: Array, freq_factors: Any) -> Array:
+    """The code multiplies the frequencies by the factors."""
+    return f if freq_factors is None else f * freq_factors
+
+
+@bug.in_operation(
+    _EMBEDDING,
+    law=_BY_KIND,
+    effect="Scores of YaRN and LongRoPE are too small: the factor acts once instead of twice.",
+    repair="Multiply the rotated keys by the attention factor too.",
+    origin="one call rotates queries and keys, and the factor is folded into the queries",
+)
+def embedding_factor_of_queries_alone(q: Array, k: Array, positions: Any, kind: str, **given: Any) -> Any:
+    """The code multiplies only the queries by the attention factor."""
+    rotated_q, rotated_k = right.rotary_embedding(q, k, positions, kind, **given)
+    _, factor = rotary_frequencies(
+        kind, q.shape[-1], **{name: value for name, value in given.items() if name != "freq_factors"}
+    )
+    r = given.get("rotary_dim") or k.shape[-1]
+    return rotated_q, np.concatenate([rotated_k[..., :r] / factor, rotated_k[..., r:]], -1)

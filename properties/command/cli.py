@@ -11,7 +11,7 @@ from typing import Any
 
 from properties.command import campaign, gate, inspecting, listings, new, vectors
 from properties.command.outputs import complain, folder_of_page, open_streams, printing
-from properties.command.parsing import Parser, duration, natural, positive, sizes
+from properties.command.parsing import INTERPRET, Parser, cost, duration, natural, positive, sizes
 
 __all__ = ["main", "parser_of_command"]
 
@@ -68,6 +68,7 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     "--laws": ("check only these laws, by name or name[operation]", _SEVERAL | {"metavar": "LAW"}),
     "--exclude": ("leave out these laws", _SEVERAL | {"metavar": "LAW"}),
     "--quick": ("check few laws on few inputs; this detects nearly all known bugs within seconds", _FLAG),
+    "--interpret": (INTERPRET, {"action": "store_true", "default": None}),
     "--long": ("also check the laws with 131072 keys, which take minutes", _FLAG),
     "--shape": (
         "also check laws at exactly these sizes, such as batch=4,num_heads=32,kv_heads=8,n_q=1,n_k=8192,head_dim=128; "
@@ -79,11 +80,19 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
         _SEVERAL | {"metavar": "TEXT"},
     ),
     "--jobs": ("number of processes (default: %(default)s)", {"type": natural, "default": _JOBS, "metavar": "N"}),
-    "--timeout": ("time limit for one call (default: 60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
+    "--timeout": (
+        "time limit for one call, without the time in which it waits for a processor (default: 60)",
+        {"type": positive, "default": 60.0, "metavar": "SECONDS"},
+    ),
     "--time-limit": (
         "time limit for the whole run, such as 60s or 5m; a law that does not finish counts as stopped early, and the "
         "exit status is 1",
         {"type": duration, "metavar": "TIME"},
+    ),
+    "--cost": (
+        "leave out calls that should take longer: small (0.2 s), normal (1 s), large (10 s), or a number of seconds "
+        "(default: normal with --interpret, else no limit)",
+        {"type": cost, "metavar": "COST"},
     ),
     "--json": ("also write the report as JSON; - prints only the JSON", {"metavar": "FILE"}),
     "--html": ("also write the report as a page, DIR/index.html", {"metavar": "DIR"}),

@@ -26,6 +26,7 @@ _DEFAULTS: dict[str, Any] = {
     "max-examples": 100,
     "seed": 0,
     "shapes": [],
+    "interpret": False,
 }
 """The keys that are options too, with their defaults."""
 
@@ -54,6 +55,7 @@ _KEYS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "max-examples": (lambda x: type(x) is int and x > 0, "a whole number from 1"),
     "seed": (lambda x: type(x) is int, "a whole number"),
     "shapes": (_texts, 'a list of sizes, as ["batch=4,n_q=1,n_k=8192,head_dim=128"]'),
+    "interpret": (lambda x: isinstance(x, bool), "true or false"),
 }
 """The keys of the table: whether a value is allowed, and what it should be."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from properties.command.outputs import complain, file_to_write, folder_of_page
-from properties.command.parsing import Parser, duration, sizes
+from properties.command.parsing import INTERPRET, Parser, duration, sizes
 
 if TYPE_CHECKING:
     from properties.portraits.portrait import Portrait
@@ -39,6 +39,7 @@ _OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
         "print only what the kernel does differently from the kernel in this file or module",
         {"metavar": "KERNELS"},
     ),
+    "--interpret": (INTERPRET, {"action": "store_true"}),
     "--quick": ("make at most 20 calls of each operation, which show less", {"action": "store_true"}),
     "--write": (
         "write the adapter that declares what was measured, as `attnspec new FILE --inspect KERNELS` does; "
@@ -133,9 +134,12 @@ def _in_child(options: argparse.Namespace) -> int:
 
 def _inspected(options: argparse.Namespace, targets: Sequence[str]) -> "list[tuple[Found, Portrait]]":
     """The kernels that were found, each with its portrait."""
+    from properties.interpreters import interpret
     from properties.portraits.portrait import inspect
     from properties.processes.adapters import load
 
+    if options.interpret:
+        interpret()
     until, work = _until(options), {"shapes": options.shape, "quick": options.quick}
     return [
         (found, inspect(found.implementation, declared=not found.kernel, until=until, **work))

@@ -9,7 +9,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Parser", "duration", "memory", "natural", "positive", "sizes", "whole", "workers"]
+__all__ = ["INTERPRET", "Parser", "cost", "duration", "memory", "natural", "positive", "sizes", "whole", "workers"]
+
+INTERPRET = (
+    "run kernels in Triton or Pallas on the CPU, in the interpreter of the library, with the arithmetic of a GPU"
+)
+"""The help of the option --interpret."""
 
 _MOST = 10**15  # test inputs: a thousand workers would take decades; sums stay 64-bit integers
 _MOST_WORKERS = 10**4
@@ -85,6 +90,13 @@ def positive(text: str) -> float:
             f"{text!r}, but should be a positive number, from {_SMALLEST:g} to {_LARGEST}."
         )
     return number
+
+
+def cost(text: str) -> float:
+    """Return the seconds that a call may take, for a word of `COSTS` or a number of seconds."""
+    from properties.contract.costs import COSTS  # with NumPy, which takes a while
+
+    return COSTS[text] if text in COSTS else positive(text)
 
 
 def sizes(text: str) -> dict[str, int]:

@@ -16,6 +16,7 @@ from properties.command import forms
 from properties.command.configuration import configure
 from properties.command.outputs import printing
 from properties.command.run import Run, run
+from properties.contract.costs import COSTS
 from properties.contract.names import parts_of
 from properties.contract.wanted_shapes import as_text, checked
 from properties.laws import find
@@ -44,6 +45,8 @@ _AS_GIVEN = (
     "long",
     "quick",
     "time_limit",
+    "interpret",
+    "cost",
 )
 """The options that the settings of a report show unchanged."""
 
@@ -92,6 +95,8 @@ def order_of(options: argparse.Namespace, known: Known) -> Order:
         time_limit=options.time_limit or inf,
         fail_fast=options.fail_fast,
         known=known,
+        most_seconds=options.cost or (COSTS["normal"] if options.interpret else inf),
+        interpret=options.interpret,
     )
 
 

@@ -18,10 +18,12 @@ import numpy as np
 
 from oracles import Enclosure
 from oracles.ball import Array
-from properties.contract import conversion, packing, process_state
+from properties import interpreters
+from properties.contract import conversion, packing, process_state, quantising
 from properties.contract.implementation import Implementation
 from properties.contract.mask_kinds import ENTRIES
 from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.restricted_options import one_column
 from properties.contract.results import BrokenError, Call, RaisedError, Result, Watched
 from properties.contract.support import OutsideError
 from properties.contract.wording import raised
@@ -254,8 +256,11 @@ class Caller:
         arguments = self.implementation.support.promised(operation, arguments)
         if self._observe is not None:
             self._observe(operation.name, arguments, layout)
-        given = self.given(operation, arguments, layout)
+        clock = time.process_time if interpreters.is_interpreting() else time.perf_counter  # other programs run too
+        given, start = self.given(operation, arguments, layout), clock()
         raw_results, side_effect = self._guarded(operation, given)
+        if (costs := self.implementation.support.costs) is not None:
+            costs.add(operation, arguments, clock() - start)
         returned = (
             list(raw_results) if isinstance(raw_results, tuple | list) and len(operation.outputs) > 1 else [raw_results]
         )
@@ -358,6 +363,9 @@ class Caller:
         """Return the arguments of a call as new arrays of the implementation's kind. In the layouts
         "aliased" and "packed", arrays share memory.
         """
+        if self.arithmetic.is_quantised:
+            conventions = self.implementation.resolved_conventions
+            arguments = tuple(quantising.handed(operation.named(arguments), conventions).values())
         shared = layout in ("aliased", "packed")
         given = [
             self._given(operation, parameter, argument, "contiguous" if shared else layout)
@@ -375,6 +383,8 @@ class Caller:
             return self._given_mask(operation, parameter, x, layout)
         if operation.is_integer(parameter):
             return conversion.given(x, self.implementation, None, layout)
+        if parameter in ("cos", "sin") and "half tables" in self.implementation.support.options:
+            x = one_column(x, self.conventions.rope_pairing)
         if parameter == "grad_lse" and self._has_rows_first(operation, x.ndim):
             x = x.T
         if (

@@ -96,11 +96,11 @@ def _given(x: Array, implementation: Implementation, dtype: str, layout: str) ->
 
 
 def _numpy_dtype(name: str) -> Any:
-    if name != "bfloat16":
+    if name in np.sctypeDict:
         return np.dtype(name)
     import ml_dtypes
 
-    return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(getattr(ml_dtypes, name))
 
 
 def _late(x: Any) -> Any:
@@ -253,8 +253,8 @@ def values(x: Any) -> Any:
         return x
     if x.shape == ():
         return float(x)
-    is_exact = type_of(x).startswith(("bool", "int"))
-    return arrays.as_numpy(x, "it").copy() if is_exact else arrays.float_array(x, "it").copy()
+    is_exact = type_of(x).startswith(("bool", "int")) and type_of(x) != "int4"
+    return arrays.as_numpy(x, "it").copy() if is_exact else arrays.code_array(x, "it").copy()
 
 
 def overlaps(raw: Any, argument: Any) -> bool:

@@ -2,11 +2,30 @@
 attnspec passes each of them by keyword, and only to an implementation that declares it.
 """
 
-__all__ = ["ATTENTION", "FEATURES", "KINDS", "NEEDS", "PACKED", "PAGED", "ROTATION"]
+__all__ = ["ATTENTION", "FEATURES", "KINDS", "NEEDS", "PACKED", "PAGED", "QUANTISED", "ROTATION"]
 
-ATTENTION = ("mask", "bias", "scale", "causal", "offset", "offsets", "window", "softcap", "sink", "grad_lse")
+ATTENTION = (
+    "mask",
+    "bias",
+    "scale",
+    "causal",
+    "offset",
+    "offsets",
+    "window",
+    "softcap",
+    "sink",
+    "grad_lse",
+    "alibi",
+    "dropout_mask",
+    "dropout",
+)
 """The features of attention, next to q, k and v. `offset` is one number, `offsets` is one number
 for each element of the batch.
+"""
+
+QUANTISED = ("q_scale", "k_scale", "v_scale")
+"""The features of quantised queries, keys and values: their scales. They are passed in every call of
+attention where the arithmetic has a grid, and never elsewhere.
 """
 
 PACKED = ("seqused_q", "seqused_k", "max_seqlen_q", "max_seqlen_k")
@@ -21,6 +40,12 @@ Packed sequences always have cu_q.
 
 ROTATION = ("positions", "inv_freq", "attention_factor", "rotary_dim", "sections")
 """The features of rope, next to x and a first position."""
+
+AXIAL = ("axial",)
+"""The feature of sections: two of them, of height and width, are taken too."""
+
+DIVISORS = ("freq_factors",)
+"""The feature of a rotation by a kind of frequencies: a divisor of each frequency."""
 
 _ORIGINAL = "original_max_position_embeddings"
 KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -42,10 +67,16 @@ parameters, each of which is a feature. Every kind except the default is a featu
 _OF_YARN = KINDS["yarn"][1][:-1]
 _FREQUENCIES = ("base", "seq_len", *(kind for kind in KINDS if kind != "default"), *_OF_YARN)
 
-FEATURES = (*ATTENTION, *PACKED, *PAGED, *ROTATION, *_FREQUENCIES)
+FEATURES = (*ATTENTION, *QUANTISED, *PACKED, *PAGED, *ROTATION, *AXIAL, *DIVISORS, *_FREQUENCIES)
 """All features."""
 
-NEEDS = {"offsets": "offset", "sections": "positions", **dict.fromkeys(_OF_YARN, "yarn")}
+NEEDS = {
+    "offsets": "offset",
+    "dropout": "dropout_mask",
+    "sections": "positions",
+    "axial": "sections",
+    **dict.fromkeys(_OF_YARN, "yarn"),
+}
 """Features that no call can show without another one. With equal positions in time, height and
 width, sections change nothing. Only YaRN has ramps.
 """

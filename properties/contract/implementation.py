@@ -10,14 +10,16 @@ from typing import Any, Literal
 
 from oracles import Arithmetic, Conventions
 from oracles.conventions import resolve as resolve_conventions
-from oracles.formats import Format
+from oracles.formats import GRIDS, Format
 from oracles.formats import resolve as resolve_arithmetic
 from oracles.spelling import did_you_mean
-from properties.contract import packing
+from properties import interpreters
+from properties.contract import packing, quantising
 from properties.contract.bit_contracts import BIT_CONTRACTS
 from properties.contract.caches import CACHES, OFFERS, admitted, operation_of
-from properties.contract.features import NEEDS
+from properties.contract.features import NEEDS, QUANTISED
 from properties.contract.operations import BATCH, FEATURES, OPERATIONS, Operation
+from properties.contract.quantising import BLOCKS
 from properties.contract.support import EVERY_SIZE, SIZES, Support, read
 from properties.contract.twins import admitted as admitted_twins
 from properties.contract.twins import path
@@ -59,6 +61,7 @@ USUAL_REFUSALS = (ValueError, TypeError, NotImplementedError)
 """The exceptions that kernels usually raise for sizes that they do not support."""
 
 _DTYPES = {"binary64": "float64", "binary32": "float32", "binary16": "float16", "bfloat16": "bfloat16"}
+_GRIDS = frozenset(grid.name for grid in GRIDS.values())
 
 _NAMES = tuple(_DTYPES.values())
 _PROMISES: dict[str, tuple[type[Exception], Callable[[Any], bool], str]] = {
@@ -132,7 +135,8 @@ class Implementation:
                       and their results are compared in their layout
     arrays            what your kernels take and return: "numpy", "torch", or a function that
                       converts a NumPy array
-    dtype             the number type of the arrays; by default the type of the arithmetic's inputs
+    dtype             the number type of the arrays, except those on a grid; by default the type of the
+                      arithmetic's inputs
     device            the device of torch's arrays
     batch_ranks       how many leading axes your kernels accept: a tuple of numbers. The axis of heads
                       counts: (2,) is one batch axis and the heads, so q has four axes in all
@@ -205,6 +209,7 @@ class Implementation:
             if not holds(getattr(self, field_name)):
                 raise kind(f"Implementation.{field_name}={shown(getattr(self, field_name))}, but should be {expected}.")
         object.__setattr__(self, "name", printable(self.name))
+        object.__setattr__(self, "device", "cpu" if interpreters.is_interpreting() else self.device)
         if not self.operations:
             raise ValueError(f"{self.name} offers no operation, but should offer some of {', '.join(OPERATIONS)}.")
         for field_name, function in self.operations.items():
@@ -289,8 +294,10 @@ class Implementation:
 
     def dtype_of(self, target: Format) -> str:
         """Return the name of the number type of arrays in a format: the declared type, or else the
-        format's own type.
+        format's own type. Codes have the type of their grid.
         """
+        if target.name in _GRIDS:
+            return target.name
         if self.dtype is not None:
             return self.dtype
         if target.name not in _DTYPES:
@@ -338,6 +345,10 @@ class Implementation:
         does not declare; "" if it declares all of them.
         """
         missing = [feature for feature in features if feature not in self.features]
+        possible = quantising.scales_of(self.resolved_arithmetic)
+        without = [feature for feature in features if feature in QUANTISED and feature not in possible]
+        if without and not missing:
+            return f"Its arithmetic has no grid for {' and '.join(without)}."
         return f"It does not declare the feature{'s' * (len(missing) > 1)} {' and '.join(missing)}." if missing else ""
 
     def ranks(self, operation: Operation) -> list[int]:
@@ -356,6 +367,9 @@ class Implementation:
         """Return whether the implementation supports the given sizes, or a scale."""
         predicates = self.restricted
         every_size = predicates.get(EVERY_SIZE)
+        block = BLOCKS.get(self.resolved_conventions.scale_shape, 1) if self.resolved_arithmetic.is_quantised else 1
+        if any(sizes.get(name, 0) % block for name in ("head_dim", "value_dim")):
+            return False
         return all(
             (size_name not in predicates or bool(predicates[size_name](size)))
             and (every_size is None or size_name in _NO_SIZES or bool(every_size(size)))
@@ -376,12 +390,22 @@ class Implementation:
         )
         return (
             ranked
-            and self.support.takes_options(given)
+            and self.support.takes_options(given, self.resolved_conventions.rope_pairing)
+            and self._takes_codes(given)
             and self.allows(**sizes)
             and all(self.allows(batch=length) for length in (*lead, *([given["batch"]] if "batch" in given else [])))
             and all(self.allows(**combined({"n_q": n_q, "n_k": n_k})) for n_q, n_k in set(sequences))
             and not self.lacks(*operation.given(arguments))
         )
+
+    def _takes_codes(self, given: Mapping[str, Any]) -> bool:
+        """Return whether the codes of a call are on their grids, and its scales have the declared
+        shape.
+        """
+        arithmetic = self.resolved_arithmetic
+        if not arithmetic.is_quantised or "steps" in given:
+            return True
+        return quantising.codes_fit(given, arithmetic) and quantising.scales_fit(given, self.resolved_conventions)
 
     def sizes(self, operation: Operation, arguments: tuple[Any, ...]) -> dict[str, Any]:
         """Return all numbers of a call that `supports` may restrict, by their names."""

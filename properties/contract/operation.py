@@ -18,6 +18,7 @@ from oracles import Arithmetic, Conventions, Enclosure
 from oracles.formats import BINARY32, BINARY64, Format
 from properties.contract.features import FEATURES
 from properties.contract.parameters import BATCH, Axes, Kind, Parameter
+from properties.contract.quantising import CODES
 
 __all__ = ["Operation"]
 
@@ -165,7 +166,7 @@ class Operation:
 
     def stored(self, name: str, arithmetic: Arithmetic, *, result: bool = False) -> Format:
         """Return the format of the numbers of a parameter, or of a result. `Kind` says which field
-        of the arithmetic it is. No operation takes ALiBi's biases yet.
+        of the arithmetic it is.
         """
         match self._kind(name):
             case Kind.TABLE:
@@ -177,7 +178,11 @@ class Operation:
                 return arithmetic.saved_lse or arithmetic.elementwise
             case Kind.ALIBI:
                 return arithmetic.elementwise
-        return arithmetic.output if result else arithmetic.inputs
+            case Kind.SCALES:
+                return BINARY32
+        if result:
+            return arithmetic.output
+        return (getattr(arithmetic, CODES[name]) if name in CODES else None) or arithmetic.inputs
 
     def call(self, function: Callable[..., Any], arguments: Sequence[Any], **others: Any) -> Any:
         """Call a function with the arguments of this operation, and return its results. Options

@@ -51,6 +51,7 @@ _HEADED = (
 _HEADED_MASK = mask("mask", "* num_heads n_q n_k")
 _BIAS = array("bias", "* num_heads n_q n_k", broadcasts=True)
 _SINK = array("sink", "num_heads")
+_ALIBI = array("alibi", "num_heads", Kind.ALIBI)
 _FEATURED = (
     *_HEADED,
     *optional(
@@ -62,7 +63,15 @@ _FEATURED = (
         setting("window"),
         setting("softcap"),
         _SINK,
+        _ALIBI,
     ),
+)
+_SCALES = optional(
+    *(array(f"{codes.name}_scale", " ".join(codes.axes), Kind.SCALES, broadcasts=True) for codes in _HEADED)
+)
+_DROPOUT = optional(
+    array("dropout_mask", "* num_heads n_q n_k", Kind.INTEGERS, broadcasts=True),
+    setting("dropout"),
 )
 _HEADED_OUT = array("out", "* num_heads n_q value_dim")
 _HEADED_LSE = array("lse", "* num_heads n_q", Kind.LOG_SUM_EXP)
@@ -72,7 +81,7 @@ _LATENT = (
     array("latent", "* n_k head_dim"),
     size("value_dim"),
     setting("scale"),
-    *(one for one in _FEATURED[3:] if one.name not in ("bias", "scale")),
+    *(one for one in _FEATURED[3:] if one.name not in ("bias", "scale", "alibi")),
 )
 
 _PACKED_KEYS = (
@@ -86,6 +95,7 @@ _PACKED = (
     *optional(
         *(setting(name) for name in ("scale", "causal", "window", "softcap")),
         _SINK,
+        _ALIBI,
         *(array(name, "sequences", Kind.LENGTHS) for name in ("seqused_q", "seqused_k")),
         *(setting(name, Kind.LENGTHS) for name in ("max_seqlen_q", "max_seqlen_k")),
     ),
@@ -102,6 +112,7 @@ _PAGED = (
     *optional(
         *(setting(name) for name in ("scale", "causal", "window", "softcap")),
         _SINK,
+        _ALIBI,
         array("cu_q", "boundaries", Kind.LENGTHS),
     ),
 )
@@ -152,12 +163,13 @@ _DERIVED = ("dead_rows", "dead_gradients", "mask_polarity")
 _ROPE = ("rope_pairing", "odd_lane", "rope_base", "rope_scale")
 _FEATURES = (
     *("causal", "kv_heads", "window", "softcap_order"),
-    *("lse_base", "lse_sink", "scale_default", "causal_with_mask"),
+    *("lse_base", "lse_sink", "scale_default", "causal_with_mask", "alibi_reference"),
 )
 
+_QUANTISING = ("fp8_scale", "scale_shape")
 _PACKING = (
-    *("dead_rows", "causal", "kv_heads", "window", "lse_base", "lse_sink", "scale_default"),
-    *("packed_lse", "padding_rows", "max_seqlen"),
+    *("dead_rows", "causal", "kv_heads", "window", "softcap_order", "lse_base", "lse_sink", "scale_default"),
+    *("alibi_reference", "packed_lse", "padding_rows", "max_seqlen"),
 )
 _PAGING = (*(name for name in _PACKING if name not in ("causal", "max_seqlen")), "page_layout")
 
@@ -169,10 +181,17 @@ OPERATIONS: dict[str, Operation] = {
         _operation("scaled_dot_product_attention_jvp", (*_QKV, _MASK, *tangents(*_QKV)), tangents(_OUT), *_DERIVED),
         _operation("causal_attention", _QKV, (_OUT,), "causal", "dead_rows"),
         _operation("grouped_query_attention", (*_HEADED, _HEADED_MASK), (_HEADED_OUT,), "kv_heads", *_MASKING),
-        _operation("attention", _FEATURED, (_HEADED_OUT, _HEADED_LSE), *_MASKING, *_FEATURES),
+        _operation(
+            "attention",
+            (*_FEATURED, *_SCALES, *_DROPOUT),
+            (_HEADED_OUT, _HEADED_LSE),
+            *_MASKING,
+            *_FEATURES,
+            *_QUANTISING,
+        ),
         _operation(
             "attention_vjp",
-            (*_FEATURED, gradient(_HEADED_OUT), *optional(gradient(_HEADED_LSE))),
+            (*_FEATURED, *_DROPOUT, gradient(_HEADED_OUT), *optional(gradient(_HEADED_LSE))),
             tangents(*_HEADED, _BIAS, _SINK),
             *_DERIVED,
             *_FEATURES,
@@ -230,7 +249,7 @@ OPERATIONS: dict[str, Operation] = {
                 size("batch"),
                 setting("steps"),
                 *optional(*map(setting, ("window", "capacity", "scale", "softcap", "prefix", "causal"))),
-                *optional(_SINK, array("alibi", "num_heads", Kind.ALIBI)),
+                *optional(_SINK, _ALIBI),
             ),
             (array("out", "num_heads n_q value_dim"), array("lse", "num_heads n_q", Kind.LOG_SUM_EXP)),
             *("kv_heads", "window", "softcap_order", "lse_base", "lse_sink", "scale_default"),
@@ -275,6 +294,19 @@ OPERATIONS: dict[str, Operation] = {
             (setting("kind"), _HEAD_DIM, *_KIND),
             (_FREQUENCIES, _FACTOR),
             *("yarn_truncate", "yarn_upper", "longrope_switch", "dynamic_length"),
+        ),
+        _operation(
+            "rotary_embedding",
+            (
+                array("q", "* num_heads n_q head_dim"),
+                array("k", "* kv_heads n_q head_dim"),
+                array("positions", "n_q", Kind.INTEGERS),
+                setting("kind"),
+                *_KIND,
+                *optional(array("freq_factors", "pairs", Kind.FREQUENCIES)),
+            ),
+            (array("q_rotated", "* num_heads n_q head_dim"), array("k_rotated", "* kv_heads n_q head_dim")),
+            *("rope_pairing", "yarn_truncate", "yarn_upper", "longrope_switch", "dynamic_length"),
         ),
         _operation("rope_angles", (_SEQ_LEN, _HEAD_DIM, _START), (array("angles", "seq_len pairs"),), *_ROPE),
         _operation("rope_tables", (_SEQ_LEN, _HEAD_DIM, _START), _TABLES, *_ROPE),

@@ -23,11 +23,12 @@ class Kind(Enum):
     FREQUENCIES = "frequencies, in binary64 or binary32, whichever is as fine as they are computed"
     ALIBI = "ALiBi's slopes or biases, in the format of elementwise operations"
     MASK = "booleans, in the implementation's polarity"
-    INTEGERS = "an array of integers, which stay integers in every arithmetic"
+    INTEGERS = "an array of integers, or of booleans that no convention inverts: every arithmetic keeps them"
     LENGTHS = "lengths of sequences, their sums, the longest length, or the numbers of pages of sequences"
     SIZE = "the length of an axis, or a position"
     SETTING = "a number, a word or a tuple that says what is computed"
     FACTOR = "a setting that is one number in the format of frequencies"
+    SCALES = "a setting that is the scales of quantised numbers, in binary32, in a shape that a convention says"
     OFFSET = "a setting that is one integer, or one integer for each element of the batch"
 
     @property
@@ -38,7 +39,7 @@ class Kind(Enum):
     @property
     def is_setting(self) -> bool:
         """Whether the argument says what is computed. It is then neither an array nor a size."""
-        return self in (Kind.SETTING, Kind.FACTOR, Kind.OFFSET)
+        return self in (Kind.SETTING, Kind.FACTOR, Kind.SCALES, Kind.OFFSET)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from oracles.spelling import did_you_mean
+from properties.contract.costs import Costs
 from properties.contract.mask_kinds import ENTRIES, EXTENTS, Extent
 from properties.contract.operations import Operation
 from properties.contract.packing import has_padding, names_pages
+from properties.contract.restricted_options import RESTRICTIONS, Restriction, is_causal
 from properties.contract.wording import shown, told
 
 __all__ = [
@@ -95,6 +97,7 @@ OF_OPTIONS = {
     "ragged queries": "Every call of paged attention has cu_q.",
     "valid table entries": "Entries of a table of pages beyond a length name pages too.",
     "no padding rows": "Each row belongs to a packed sequence, and sequences use all their rows.",
+    **{word: row.says for word, row in RESTRICTIONS.items()},
 }
 """The words that restrict options."""
 
@@ -192,7 +195,8 @@ class Shapes:
 class Support:
     """What an implementation takes: predicates for sizes, kinds of masks (words of `EXTENTS` and
     `ENTRIES`, or "" for all masks), the number of shapes, whether arrays have leading axes, whether
-    attention returns its log-sum-exp, and the words of `OF_OPTIONS`.
+    attention returns its log-sum-exp, and the words of `OF_OPTIONS`. `costs` leaves out calls that
+    would take too long, whether the implementation takes them or not.
 
     `declared` is false if the adapter does not state what the implementation takes. Then a call that
     raises is not taken: it does not fail.
@@ -206,6 +210,7 @@ class Support:
     sums: bool = True
     options: frozenset[str] = frozenset()
     declared: bool = True
+    costs: Costs | None = field(default=None, compare=False)
 
     @property
     def plain(self) -> "Support":
@@ -213,7 +218,7 @@ class Support:
         axes.
         """
         mask_kind = "key masks" if self.masks and EXTENTS[self.masks].of_sequences else self.masks
-        return replace(self, masks=mask_kind, entries="", declared=True)
+        return replace(self, masks=mask_kind, entries="", declared=True, costs=None)
 
     def listed(self, size: str) -> tuple[Any, ...]:
         """Return the list of sizes that `supports` gives for one size; () if it gives no list. Test
@@ -222,17 +227,22 @@ class Support:
         predicate = self.sizes.get(size)
         return predicate.sizes if isinstance(predicate, Listed) else ()
 
-    def takes_options(self, given: Mapping[str, Any]) -> bool:
+    @property
+    def restrictions(self) -> list[Restriction]:
+        """The restrictions of options that the implementation declares."""
+        return [row for word, row in RESTRICTIONS.items() if word in self.options]
+
+    def takes_options(self, given: Mapping[str, Any], pairing: str = "adjacent") -> bool:
         """Return whether the arguments of a call, by name, have the options that the implementation
-        takes.
+        takes. `pairing` says which channels are pairs.
         """
         window = given.get("window")
         is_open = not isinstance(window, tuple) or window[1] is None  # a cache's window is its left side
         is_paged = "block_table" in given
-        is_causal = given.get("causal", True) is True or (is_paged and given["causal"] is None)
         return (
             (is_open or "left windows" not in self.options)
-            and (is_causal or "causal only" not in self.options)
+            and (is_causal(given) or "causal only" not in self.options)
+            and all(row.takes(given, pairing) for row in self.restrictions)
             and not ("no padding rows" in self.options and "cu_q" in given and has_padding(given))
             and not ("ragged queries" in self.options and is_paged and given["cu_q"] is None)
             and not ("valid table entries" in self.options and is_paged and not names_pages(given))
@@ -302,8 +312,11 @@ class Support:
 
     def promised(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the arguments of a call as the implementation gets them. Raises OutsideError if
-        the implementation does not take these masks or these shapes.
+        the implementation does not take these masks or these shapes, and if the call would take too
+        long.
         """
+        if self.costs is not None and (reason := self.costs.refusal(operation, arguments)):
+            raise OutsideError(reason)
         written = self.written(operation, arguments)
         if self.shapes is not None and not self.shapes.admit(operation, written):
             raise OutsideError(

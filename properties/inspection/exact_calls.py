@@ -135,7 +135,7 @@ def _near_boundaries(a: Arithmetic, n_k: int) -> Array:
     are none.
     """
     deepest = min(-log((a.weights or a.output).smallest_normal), 60.0)
-    scores = np.unique(nearest(np.random.default_rng(n_k).uniform(-deepest, -1.0, _MANY), a.inputs))
+    scores = np.unique(nearest(np.random.default_rng(n_k).uniform(-deepest, -1.0, _MANY), a.operands))
     rows = np.full((len(scores), n_k), -FAR)
     rows[:, 0], rows[:, 1] = 0.0, scores
     coarse = replace(a, exp=replace(a.exp, relative=a.exp.relative + _SMALL_ERROR))

@@ -104,7 +104,7 @@ def pair_probe(sizes: Sizes, a: Arithmetic, turn: int = 0) -> PairProbe | None:
     k, pairs, size = coded
     row = _pair_of_rows(pairs, sizes)
     q = _queries(row, sizes, size)
-    v = nearest(generator.uniform(-8, 8, (sizes.n_k, sizes.d_v)), a.inputs)
+    v = nearest(generator.uniform(-8, 8, (sizes.n_k, sizes.d_v)), a.operands)
     exponents = _exponents(generator, number, a, turn)
     logs, v[pairs] = -exponents * np.log(2), _values(generator, exponents, a, np.full(number, 0.25), sizes.d_v)
     k[pairs[:, 1], -_PARTS:] = _parts(logs / sizes.scale, a)
@@ -257,7 +257,7 @@ def _parts(x: Array, a: Arithmetic) -> Array:
     """Return numbers of the format that add up to x, the largest first."""
     parts = np.zeros((len(x), _PARTS))
     for place in range(_PARTS):
-        parts[:, place] = nearest(x - parts.sum(1), a.inputs)
+        parts[:, place] = nearest(x - parts.sum(1), a.operands)
     return parts
 
 

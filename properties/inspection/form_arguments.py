@@ -129,7 +129,7 @@ def _setting(trial: Trial, operation: Operation, name: str) -> Any:
 OPTIONS: Mapping[str, Callable[[Trial, Operation, str], Any]] = {
     "mask": _booleans,
     **dict.fromkeys(_SETTINGS, _setting),
-    **dict.fromkeys(("bias", "sink", "grad_lse", "inv_freq"), _numbers),
+    **dict.fromkeys(("bias", "sink", "alibi", "grad_lse", "inv_freq"), _numbers),
     "positions": _integers,
     **dict.fromkeys(("seqused_q", "seqused_k"), _lengths),
 }

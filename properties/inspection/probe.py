@@ -163,6 +163,8 @@ class Probe:
     def _results(self, arguments: tuple[Any, ...]) -> Sequence[Any]:
         if not self.calls or time.monotonic() >= self.until:
             raise SpentError
+        if self.caller.arithmetic.is_quantised and not self.caller.takes(*arguments):
+            raise OutsideError("The grid of its codes lacks some of these numbers.")
         self.calls -= 1
         self.caller.begin()
         return self.caller.watch(self.operation.name, arguments).results

@@ -28,6 +28,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "causal": ("causal", "is_causal"),
     "window": ("window", "window_size", "local_window_size", "left_window"),
     "sink": ("sink", "sinks", "s_aux"),
+    "alibi": ("alibi", "alibi_slopes"),
     "scale": ("scale", "softmax_scale", "sm_scale"),
     "softcap": ("softcap", "logits_soft_cap"),
     "positions": ("positions", "position_ids"),

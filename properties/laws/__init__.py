@@ -6,8 +6,8 @@ from properties.contract.names import named, parts_of
 from properties.contract.operations import OPERATIONS
 
 from properties.laws import (  # isort: skip
-    symmetries, mask_operations, softmax, attention, edges, features, merging, alibi, packed, paged, caches, gradients,
-    tangents, multi_head, positional, frequencies, frequency_kinds, frequency_bands, rotary, rope_options,
+    symmetries, mask_operations, softmax, attention, edges, features, merging, alibi, quantised, packed, paged, caches,
+    gradients, tangents, multi_head, positional, frequencies, frequency_kinds, frequency_bands, rotary, rope_options,
     rotary_tables, odd_widths, call_contract, batches, refusals, shared_state, shared_memory, bits, twins, readings,
 )  # fmt: skip
 from properties.laws.agreement import AGREEMENT, LONG
@@ -16,8 +16,8 @@ from properties.laws.law import Law
 __all__ = ["FAMILIES", "LAWS", "LONG", "find"]
 
 _MODULES = (
-    symmetries, mask_operations, softmax, attention, edges, features, merging, alibi, packed, paged, caches, gradients,
-    tangents, multi_head, positional, frequencies, frequency_kinds, frequency_bands, rotary, rope_options,
+    symmetries, mask_operations, softmax, attention, edges, features, merging, alibi, quantised, packed, paged, caches,
+    gradients, tangents, multi_head, positional, frequencies, frequency_kinds, frequency_bands, rotary, rope_options,
     rotary_tables, odd_widths, call_contract, batches, refusals, shared_state, shared_memory, bits, twins, readings,
 )  # fmt: skip
 FAMILIES = {"agreement": AGREEMENT} | {

@@ -39,6 +39,7 @@ _NAMES = {
     "apply_rotary is within its error limit": "apply_rotary apply_rotary_vjp",
     "rotate_half returns the negated second half, then the first": "rotate_half",
     "frequencies are within their error limit": "inv_freq",
+    "queries and keys rotated by a kind are within their error limit": "rotary_embedding",
     "scaled rotary frequencies are within their error limit": "rotary_frequencies",
     "angles and tables are within their error limit": "rope_angles rope_tables rotary_tables",
 }

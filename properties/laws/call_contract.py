@@ -88,7 +88,8 @@ def another(operation: Operation, implementation: Implementation, arguments: tup
     """Return other arguments of the same shapes, or the same arguments if the implementation
     supports no others.
 
-    Arrays and masks are reversed along the last axis, and the position is one later. Without arrays
+    Arrays and masks are reversed along the last axis that has no rows of packed sequences, because rows
+    that no sequence uses may be NaN. The position is one later. Without arrays
     and positions all sizes are 2 more. The nodes of a tree become roots. A kind of frequencies gets
     another factor, base and length.
     """
@@ -99,7 +100,9 @@ def another(operation: Operation, implementation: Implementation, arguments: tup
         return tuple(along(operation, given, "n", range(len(given["parents"]))[::-1]).values())
     increments = _increments(operation, given)
     changed = tuple(
-        argument if operation.is_length(parameter) else _changed(argument, increments.get(parameter))
+        argument
+        if operation.is_length(parameter)
+        else _changed(argument, increments.get(parameter), operation.axes.get(parameter, ())[-1:] == ("total_q",))
         for parameter, argument in given.items()
     )
     return changed if implementation.takes(operation, changed) else arguments
@@ -113,13 +116,13 @@ def _increments(operation: Operation, given: dict[str, Any]) -> dict[str, int]:
     return {"start_pos": 1} if has_first_position else {}
 
 
-def _changed(argument: Any, increment: int | None) -> Any:
+def _changed(argument: Any, increment: int | None, ends_with_rows: bool) -> Any:
     if argument is None:
         return None
     if increment is not None:
         return argument + increment
     reverses = isinstance(argument, np.ndarray) and argument.size
-    return np.ascontiguousarray(np.flip(argument, -1)) if reverses else argument
+    return np.ascontiguousarray(np.flip(argument, -2 if ends_with_rows else -1)) if reverses else argument
 
 
 @law(*OPERATIONS, exact=f"for the repeated case, {_IF_DETERMINISTIC}")

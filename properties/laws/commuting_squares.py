@@ -54,7 +54,7 @@ class Case:
         self.operation, self.choose = operation, choose
         self.forward = OPERATIONS[operation.forward]
         self.given, self.conventions = operation.named(arguments), subject.conventions
-        self.arguments = {p: self.given[p] for p in self.forward.parameters}
+        self.arguments: dict[str, Any] = {p: self.given.get(p) for p in self.forward.parameters}
         self.sizes = operation.sizes(arguments)
 
     def __getattr__(self, name: str) -> Any:

@@ -17,6 +17,8 @@ from properties.laws.feature_rules import (
     arguments_by_name,
     band,
     bias_adds_to_scores,
+    bias_has_effect,
+    first_query_position,
     masked_keys_weigh_nothing,
     natural_log_sum_exp,
     rules_compose,
@@ -27,7 +29,8 @@ from properties.laws.feature_rules import (
 )
 from properties.laws.law import Laws
 from properties.laws.linear_maps import Pad, Plus, Put, Times
-from properties.laws.symmetry_rows import Rows, causal_or_windowed, lengthened
+from properties.laws.symmetry_rows import Rows, lengthened, places_matter
+from properties.strategies.choices import rounded
 
 law = Laws()
 row = Rows(law)
@@ -40,7 +43,7 @@ def a_window_equals_the_mask_of_its_band(case: Case) -> Sequence[Term] | None:
     """For every window, with or without causality: the mask of the keys that window and causality
     make visible gives the same result instead of them.
     """
-    if not causal_or_windowed(case.arguments) or not rules_compose(case.arguments, case.implementation):
+    if not (case.causal or case.window) or not rules_compose(case.arguments, case.implementation):
         return None
     visible = band(case.arguments, case.implementation)
     both = np.broadcast_to(visible if case.mask is None else visible & case.mask, scores_shape(case.arguments)).copy()
@@ -146,6 +149,57 @@ def a_sink_of_minus_infinity_changes_nothing(case: Case) -> Sequence[Term] | Non
     return [Term(instead={"sink": np.full(case.size("num_heads"), -np.inf)})] if case.sink is None else None
 
 
+@row(ATTENTION, features=("alibi",))
+def slopes_of_0_change_nothing(case: Case) -> Sequence[Term] | None:
+    """For every test input without ALiBi: a slope of 0 for each head gives the same result."""
+    return [Term(instead={"alibi": np.zeros(case.size("num_heads"))})] if case.alibi is None else None
+
+
+@row(
+    ATTENTION,
+    domains=("everyday", "decoding"),
+    features=("alibi", "bias"),
+    name="ALiBi equals a bias of slopes times distances",
+)
+def alibi_equals_a_bias_of_slopes_times_distances(case: Case) -> Sequence[Term] | None:
+    """For every test input with ALiBi and without a bias: slopes of 0 with the bias −slope·|p − j|, or
+    slope·j if biases count keys, give the same result, where the bias is a number of the inputs' format.
+    """
+    if case.alibi is None or case.bias is not None or not bias_has_effect(case.arguments, case.implementation):
+        return None
+    n_q, n_k = scores_shape(case.arguments)[-2:]
+    first = np.asarray(first_query_position(case.arguments, case.implementation))[..., None, None, None]
+    distances = -np.abs(first + np.arange(n_q)[:, None] - np.arange(n_k))
+    steps = distances if case.conventions.alibi_reference == "distance" else np.arange(n_k) + 0 * distances
+    bias = case.alibi[:, None, None] * steps
+    is_exact = np.array_equal(rounded(bias, case.implementation.resolved_arithmetic.inputs), bias)
+    return [Term(instead={"alibi": np.zeros_like(case.alibi), "bias": bias})] if is_exact else None
+
+
+@row(ATTENTION, features=("dropout_mask",))
+def dropout_that_keeps_all_weights_changes_nothing(case: Case) -> Sequence[Term] | None:
+    """For every test input without dropout: a dropout mask of True, without a dropout, gives the same
+    result.
+    """
+    if case.dropout_mask is not None or case.conventions.dead_rows == "uniform":
+        return None
+    return [Term(instead={"dropout_mask": np.ones(scores_shape(case.arguments), bool)})]
+
+
+@row(ATTENTION, features=("dropout_mask",))
+def parts_of_a_dropout_mask_add_up(case: Case) -> Sequence[Term] | None:
+    """For every dropout mask split into two by its entries: the outputs of both parts add up to the
+    output of the mask, and the log-sum-exp is the same under each.
+    """
+    if case.dropout_mask is None:
+        return None
+    part = case.choose.bits(case.dropout_mask.shape, 0.5)
+    return [
+        Term({}, {"lse": case.once(number == 0)}, {"dropout_mask": case.dropout_mask & each})
+        for number, each in enumerate((part, ~part))
+    ]
+
+
 @row(ATTENTION, features=("scale",), name="scale=s equals multiplying the queries by s")
 def scale_equals_multiplying_the_queries(case: Case) -> Sequence[Term] | None:
     """For every power of two f: queries times f, with the scale divided by f, give the same result."""
@@ -163,6 +217,7 @@ def appending_masked_keys_changes_nothing(case: Case) -> Sequence[Term] | None:
     mask = lengthened(case.mask, shape, count)
     placed = case.offset is not None or case.conventions.causal == "top_left"
     per_key = case.bias is None or case.bias.shape[-1] == shape[-1] > 1
+    per_key = per_key and case.arguments.get("dropout_mask") is None
     composes = rules_compose({**arguments, "mask": mask}, implementation)
     if not (placed and per_key and composes and masked_keys_weigh_nothing(implementation)):
         return None
@@ -182,10 +237,10 @@ def a_sink_equals_one_more_key_with_value_0(subject: Subject, *case: Any) -> boo
     """For every sink: one more key of zeros, with a value of zeros and the sink as its bias, gives
     the same result instead of the sink.
 
-    Causal cases, windows, and rows that may be fully masked cannot test this law.
+    Causal cases, windows, ALiBi, and rows that may be fully masked cannot test this law.
     """
     arguments = arguments_by_name(subject, case)
-    if arguments["sink"] is None or causal_or_windowed(arguments):
+    if arguments["sink"] is None or places_matter(arguments) or arguments["dropout_mask"] is not None:
         return False
     if not bias_adds_to_scores(arguments, subject.implementation):
         return False
@@ -252,12 +307,12 @@ def a_fully_masked_row_with_options_follows_its_convention(subject: Subject, *ca
     name="a softcap bounds the log-sum-exp",
 )
 def a_softcap_bounds_the_log_sum_exp(subject: Subject, *case: Any) -> bool:
-    """For every softcap c, without bias and sink: the log-sum-exp of a row with m visible keys
+    """For every softcap c, without bias, ALiBi and sink: the log-sum-exp of a row with m visible keys
     differs from log m by at most c.
     """
     arguments, implementation = arguments_by_name(subject, case), subject.implementation
     softcap = arguments["softcap"]
-    if softcap is None or arguments["bias"] is not None or arguments["sink"] is not None:
+    if softcap is None or any(arguments[name] is not None for name in ("bias", "alibi", "sink")):
         return False
     if not bias_adds_to_scores(arguments, implementation):
         return False

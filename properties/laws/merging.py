@@ -22,7 +22,7 @@ from properties.laws.feature_rules import (
 )
 from properties.laws.law import Laws
 from properties.laws.linear_maps import Plus
-from properties.laws.symmetry_rows import Rows, causal_or_windowed
+from properties.laws.symmetry_rows import Rows, places_matter
 from properties.strategies.choices import Choices
 
 law = Laws()
@@ -55,16 +55,20 @@ def merging_attention_over_two_parts_of_the_keys_gives_the_whole(subject: Subjec
     cut = choose.cut(n_k) if n_k > 1 else 0
     if not cut or not masked_keys_weigh_nothing(implementation):
         return False
-    if causal_or_windowed(arguments) and implementation.lacks("offset"):
+    if arguments["alibi"] is not None and subject.conventions.alibi_reference == "key":
+        return False  # the keys of the second part count from its first key
+    if places_matter(arguments) and implementation.lacks("offset"):
         return False
     parts: list[tuple[Any, ...]] = []
     for keys, sink in ((slice(0, cut), arguments["sink"]), (slice(cut, None), None)):
         of_keys = dict(arguments, k=arguments["k"][..., keys, :], v=arguments["v"][..., keys, :], sink=sink)
         of_keys |= {
             parameter: argument[..., keys] if argument is not None and argument.shape[-1] == n_k else argument
-            for parameter, argument in ((parameter, arguments[parameter]) for parameter in ("mask", "bias"))
+            for parameter, argument in (
+                (parameter, arguments[parameter]) for parameter in ("mask", "bias", "dropout_mask")
+            )
         }
-        if causal_or_windowed(arguments):
+        if places_matter(arguments):
             of_keys["offset"] = first_query_position(arguments, implementation) - (keys.start or 0)
         parts.append(tuple(of_keys.values()))
     if not all(subject.takes(*part) for part in parts):

@@ -262,7 +262,7 @@ def pages_give_the_same_as_attention_on_gathered_keys(
     case = _OPERATION.named(arguments)
     b = choose.integer(0, len(case["lengths"]) - 1)
     q, (k, v) = queries_of(case, b), gathered(case)[b]
-    options = {name: case[name] for name in ("scale", "window", "softcap", "sink")}
+    options = {name: case[name] for name in ("scale", "window", "softcap", "sink", "alibi")}
     options |= {"causal": None if case["causal"] is False else True, "offset": len(k) - len(q)}
     lead = (1,) * min(subject.implementation.ranks(OPERATIONS[ATTENTION]), default=0)
     options |= {

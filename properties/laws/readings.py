@@ -52,7 +52,10 @@ def _no_sum(implementation: Implementation) -> str:
 
 
 def _finer_results(implementation: Implementation) -> str:
-    bits = -np.log2(implementation.resolved_arithmetic.output.unit_roundoff)
+    arithmetic = implementation.resolved_arithmetic
+    bits = -np.log2(arithmetic.output.unit_roundoff)
+    if arithmetic.weights is not None and not arithmetic.weights.is_binary:
+        return "The static factor of its weights is no power of two."
     return why_few_shapes(implementation) or (
         "Its results have more than 16 bits: their error limits show small mistakes." if bits > _FEW_BITS else ""
     )

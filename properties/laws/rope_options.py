@@ -32,25 +32,27 @@ def _width(x: Mapping[str, Any]) -> int:
 
 
 def _positions(x: Mapping[str, Any]) -> Any:
-    """Return the position of each row. With sections, return it for each of the three axes time,
-    height and width.
+    """Return the position of each row. With sections, return it for the axis of each: time, height and
+    width, or height and width.
     """
     if x["positions"] is not None:
         return x["positions"]
     counted = x["start_pos"] + np.arange(x["x"].shape[-2])
-    return counted if x["sections"] is None else np.broadcast_to(counted, (3, *[1] * (x["x"].ndim - 2), len(counted)))
+    if x["sections"] is None:
+        return counted
+    return np.broadcast_to(counted, (len(x["sections"]), *[1] * (x["x"].ndim - 2), len(counted)))
 
 
-def axes_of(pairs: int, sections: tuple[int, int, int], layout: str) -> Any:
+def axes_of(pairs: int, sections: tuple[int, ...], layout: str) -> Any:
     """Return the axis by which each pair rotates: 0 for time, 1 for height, 2 for width.
 
-    The axes come in blocks ("sectioned"), or alternate as long as the sections of height and width
-    last.
+    The axes come in blocks ("sectioned"), or alternate as long as the sections after the first last.
     """
+    count = len(sections)
     if layout == "sectioned":
-        return np.repeat(np.arange(3), sections)
+        return np.repeat(np.arange(count), sections)
     pair = np.arange(pairs)
-    return np.where(pair < 3 * np.array((0, *sections[1:]))[pair % 3], pair % 3, 0)
+    return np.where(pair < count * np.array((0, *sections[1:]))[pair % count], pair % count, 0)
 
 
 # -- Relations between options ---------------------------------------------------------------------
@@ -115,6 +117,16 @@ def equal_positions_in_time_height_and_width_act_as_one_position(case: Case) -> 
     height, width = (pairs + 1) // 3, pairs // 3
     sections = (pairs - height - width, height, width)
     return [Term(instead={"start_pos": 0, "positions": np.stack([positions] * 3), "sections": sections})]
+
+
+@row("rotary_embedding", domains=("everyday",), features=("freq_factors",))
+def doubled_positions_with_doubled_factors_change_nothing(case: Case) -> Sequence[Term] | None:
+    """For all positions, and factors that divide the frequencies: doubled positions with doubled
+    factors give the same result.
+    """
+    if case.freq_factors is None:
+        return None
+    return [Term(instead={"positions": 2 * case.positions, "freq_factors": 2 * case.freq_factors})]
 
 
 @row("rope", domains=_DOMAINS, features=("rotary_dim",))
@@ -242,7 +254,8 @@ def scores_depend_only_on_differences_of_the_given_positions(
     if x["positions"] is None or x["x"].shape[-2] < 2:
         return False
     where = channels_of_pairs(subject.implementation, _width(x))
-    shifts = np.reshape([choose.integer(1, 2**10) for _ in range(3)], (3, *[1] * (x["positions"].ndim - 1)))
+    count = len(x["sections"])
+    shifts = np.reshape([choose.integer(1, 2**10) for _ in range(count)], (count, *[1] * (x["positions"].ndim - 1)))
     moved = x["positions"] + (shifts.flat[0] if x["sections"] is None else shifts)
 
     def scores(positions: Any) -> Ball:

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from properties.contract.implementation import Implementation
 from properties.laws.commuting_squares import Case, Term
 from properties.laws.feature_rules import bias_has_effect, masked_keys_weigh_nothing, rules_compose, visible_keys
 from properties.laws.law import Laws
 from properties.laws.linear_maps import Back, Butterfly, Pad, Plus, Put, Times
-from properties.laws.symmetry_rows import Rows, added, apart, causal_or_windowed, larger_others, lengthened, ordered
+from properties.laws.symmetry_rows import Rows, added, apart, larger_others, lengthened, ordered, places_matter
 
 law = Laws()
 row = Rows(law)
@@ -20,6 +21,7 @@ _SDPA, _CAUSAL, _GROUPED = "scaled_dot_product_attention", "causal_attention", "
 _SOFTMAX, _HEADS, _ROPE, _TABLES = "hard_masked_softmax", "multi_head_attention", "rope", "apply_rotary"
 _HALF, _LOOKUP, _LEARNED = "rotate_half", "table_lookup", "learned_positional_encoding"
 _ADDED, _FEATURED, _MERGE = "add_positional_encoding", "attention", "merge_attention"
+_EMBEDDING = "rotary_embedding"
 _MASKED, _QKV = (_SDPA, _GROUPED), (_SDPA, _CAUSAL, _GROUPED)
 _BY_PLACE, _EVERY = (*_MASKED, _FEATURED), (*_QKV, _FEATURED)
 _BATCHED = (*_EVERY, _SOFTMAX, _HEADS, _ROPE, _TABLES, _HALF, _MERGE)
@@ -39,7 +41,7 @@ for _axis, _entries, _name, _forwards in (
     ("n_q", "queries", _LIKEWISE, (_MERGE,)),
     ("value_dim", "columns of values", _LIKEWISE, (_MERGE,)),
     ("n_k", "scores", _LIKEWISE, (_SOFTMAX,)),
-    ("n_q", "rows", _LIKEWISE, (_SOFTMAX,)),
+    ("n_q", "rows", _LIKEWISE, (_SOFTMAX, _EMBEDDING)),
     ("batch 0", "batch elements", _LIKEWISE, _BATCHED),
     ("batch 1", "outer batch elements", _LIKEWISE, _OUTER_BATCHED),
     ("seq_len", "tokens", _LIKEWISE, (_HEADS,)),
@@ -91,7 +93,13 @@ def repeating_every_key_and_value_changes_nothing(case: Case) -> Sequence[Term]:
     return [case.along("n_k", np.repeat(np.arange(case.size("n_k")), case.choose.among([2, 3])))]
 
 
-@row(*_EVERY)
+def _has_fractions(implementation: Implementation) -> str:
+    """Return why few arrays stay on a grid if they are multiplied by a power of two; "" if many do."""
+    grid = implementation.resolved_arithmetic.operands
+    return "" if grid.smallest_normal < 1 else f"Few codes of {grid.name} are on the grid after a division."
+
+
+@row(*_EVERY, exempts=_has_fractions)
 def scaling_queries_up_and_keys_down_changes_nothing(case: Case) -> Sequence[Term]:
     """For every power of two f, or −f: queries times f and keys divided by f give the same result."""
     factor = case.choose.among([4.0, 0.125, -2.0])
@@ -107,6 +115,7 @@ for _forwards, _parameters in (
     ((_MERGE,), "out_a out_b"),
     ((_HEADS,), "wo"),
     ((_ROPE, _TABLES, _HALF), "x"),
+    ((_EMBEDDING,), "q"),
 ):
     row(
         *_forwards,
@@ -162,7 +171,7 @@ def the_content_of_keys_masked_for_all_queries_does_not_matter(case: Case) -> Se
         return None
     if not masked_keys_weigh_nothing(case.implementation):
         return None
-    others = causal_or_windowed(case.arguments) or case.arguments.get("bias") is not None
+    others = places_matter(case.arguments) or case.arguments.get("bias") is not None
     if case.conventions.dead_rows == "uniform" and (others or not case.mask.any(-1).all()):
         return None  # a fully masked row averages all values
     seen: Any = np.broadcast_to(case.mask, (*case.q.shape[:-1], case.k.shape[-2])).any(-2)
@@ -187,6 +196,8 @@ def packed_sequences_are_computed_independently(case: Case) -> Sequence[Term] | 
         return None
     if featured and case.bias is not None and not bias_has_effect(case.arguments, implementation):
         return None  # without causality it would have an effect
+    if featured and case.alibi is not None:
+        return None  # keys of a part have other positions
     size, instead = case.size("n_q"), {"causal": None, "window": None} if featured else {}
     first = np.arange(size) < case.choose.cut(size) if case.choose.happens() else case.choose.bits(size)
     visible = np.broadcast_to(visible, (*visible.shape[:-2], size, case.size("n_k")))

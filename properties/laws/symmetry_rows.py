@@ -19,7 +19,7 @@ from properties.laws.linear_maps import Times
 from properties.strategies.adjustments import largest_scores
 from properties.strategies.domains import DOMAINS, usual
 
-__all__ = ["Rows", "added", "apart", "causal_or_windowed", "larger_others", "lengthened", "ordered"]
+__all__ = ["Rows", "added", "apart", "larger_others", "lengthened", "ordered", "places_matter"]
 
 
 class Rows:
@@ -28,7 +28,8 @@ class Rows:
 
     As for other laws, the symmetry's name is the function's name with spaces, and the docstring is
     the statement, unless both are given. The laws apply to implementations that declare all
-    `features` and that `exempts` does not exempt. The test inputs come from `domains` (input
+    `features` and that `exempts` does not exempt. A derivative that does not take such a feature has no
+    law. The test inputs come from `domains` (input
     families), or from the usual domains of the operation.
     """
 
@@ -50,7 +51,8 @@ class Rows:
             sentence = name or terms.__name__.replace("_", " ")
             symmetry = Symmetry(sentence, statement or " ".join((terms.__doc__ or "").split()), terms)
             for operation in OPERATIONS.values():
-                if operation.forward not in forwards:
+                lost = {*features} & {*OPERATIONS[operation.forward].options} - {*operation.options}
+                if operation.forward not in forwards or lost:
                     continue
                 offered = tuple(name for name in domains or usual(operation.name) if name in DOMAINS[operation.name])
                 self.law(
@@ -70,15 +72,17 @@ def _if_several(axis: str, terms: Terms) -> Terms:
     """
 
     def applies(case: Case) -> bool:
-        placed = axis in ("n_q", "n_k") and causal_or_windowed(case.arguments)
+        placed = axis in ("n_q", "n_k") and places_matter(case.arguments)
         return case.has(axis) and case.size(axis) > 1 and not placed
 
     return lambda case: terms(case) if applies(case) else None
 
 
-def causal_or_windowed(arguments: Mapping[str, Any]) -> bool:
-    """Return whether the place of a query among the keys matters, because of causality or a window."""
-    return bool(arguments.get("causal") or arguments.get("window"))
+def places_matter(arguments: Mapping[str, Any]) -> bool:
+    """Return whether the place of a query among the keys matters, because of causality, a window or
+    ALiBi.
+    """
+    return bool(arguments.get("causal") or arguments.get("window") or arguments.get("alibi") is not None)
 
 
 def ordered(axis: str) -> Terms:

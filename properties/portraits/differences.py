@@ -17,12 +17,12 @@ import numpy as np
 from properties.contract.caller import Caller
 from properties.contract.conversion import UngivenError
 from properties.contract.implementation import Implementation
+from properties.contract.meanings import meaning
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError, entry
 from properties.contract.support import SIZES, OutsideError
 from properties.inspection.array import Array
 from properties.inspection.measurements import AROUND
-from properties.portraits.meanings import meaning
 from properties.portraits.portrait import OperationPortrait, Portrait
 from properties.portraits.readings import POINTS
 from properties.strategies.operating_points import Point

@@ -51,6 +51,11 @@ class Experiment:
         return plain_call(operation, implementation, self.sizes, self.options, self.fill)
 
 
+def _slopes(sizes: Sizes) -> Array:
+    """A slope for each head."""
+    return np.ldexp(1.0, -np.arange(1, sizes["num_heads"] + 1))
+
+
 def _mask(sizes: Sizes) -> Array:
     """A mask in which query i sees the keys 0 and i + 1, one query per row."""
     visible = np.zeros((sizes["n_q"], sizes["n_k"]), bool)
@@ -97,6 +102,7 @@ _EMPTY = np.full(3, -np.inf)
 _OF_KEYS = tuple(name for name, operation in OPERATIONS.items() if "n_k" in operation.axes.get("mask", ()))
 _OPTIONAL = ("attention", "attention_vjp", "attention_jvp")
 _PACKED = ("packed_attention", "packed_attention_vjp")
+_PLACED = ("attention", "packed_attention", "paged_attention")
 _ODD = {"head_dim": 5}
 _WIDE = {"head_dim": 64}
 _SQUARE = {"n_q": 6, "n_k": 6}
@@ -141,6 +147,16 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment("dead_rows", lambda sizes: {"window": (1, 1)}, _MORE_QUERIES, operations=(*_OPTIONAL, *_PACKED)),
     Experiment("softcap_order", lambda sizes: {"softcap": 1.0, "bias": _bias(sizes), "mask": _mask(sizes)}, {"n_k": 6}),
     Experiment("softcap_order", lambda sizes: {"softcap": 1.0, "bias": _bias(sizes)}),
+    Experiment(
+        "softcap_order",
+        lambda sizes: {"softcap": 1.0, "causal": True, "alibi": _slopes(sizes)},
+        _SQUARE,
+        operations=_PACKED,
+    ),
+    Experiment("softcap_order", lambda sizes: {"softcap": 1.0, "alibi": _slopes(sizes)}, operations=_PLACED),
+    Experiment("softcap_order", lambda sizes: {"softcap": 1.0, "causal": True}, _SQUARE, operations=_PACKED),
+    Experiment("alibi_reference", lambda sizes: {"alibi": _slopes(sizes)}, judged="lse", operations=_PLACED),
+    Experiment("alibi_reference", lambda sizes: {"alibi": _slopes(sizes)}, operations=(*_OPTIONAL, *_PACKED)),
     Experiment("window", lambda sizes: {"steps": "append 6; attend 3", "window": 2}, {"n_q": 3, "n_k": 6}),
     Experiment("softcap_order", lambda sizes: {"softcap": 1.0, "mask": _mask(sizes)}),
     Experiment("causal_with_mask", lambda sizes: {"causal": True, "mask": _mask(sizes), "bias": _bias(sizes)}, _SQUARE),

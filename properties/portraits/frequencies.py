@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from properties.contract.meanings import MEANINGS
 from properties.contract.operations import Operation
 from properties.inspection.array import Array
-from properties.portraits.meanings import MEANINGS
 
 __all__ = ["rotations"]
 

@@ -21,6 +21,7 @@ from properties.bugs import CATALOGUE
 from properties.contract.caller import Caller
 from properties.contract.conversion import UngivenError
 from properties.contract.implementation import Implementation
+from properties.contract.meanings import MEANINGS
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError, RaisedError
 from properties.contract.support import OutsideError
@@ -29,7 +30,6 @@ from properties.inspection.forms import Made
 from properties.inspection.probe import SpentError
 from properties.portraits.experiments import EXPERIMENTS, Experiment
 from properties.portraits.frequencies import rotations
-from properties.portraits.meanings import MEANINGS
 from properties.strategies.plain_calls import call_in_words
 
 __all__ = ["Calls", "Finding", "following", "infer"]

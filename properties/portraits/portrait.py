@@ -15,6 +15,7 @@ from oracles import Arithmetic
 from oracles.conventions import DEFAULT
 from oracles.formats import PRESETS
 from properties.contract.implementation import USUAL_REFUSALS, Implementation, implementation_of
+from properties.contract.meanings import MEANINGS, meaning
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.support import read as read_support
 from properties.contract.wanted_shapes import checked, require_concerned
@@ -26,7 +27,6 @@ from properties.portraits.empty_sizes import wrong_empty_sizes
 from properties.portraits.facts import Fact, facts_of_form
 from properties.portraits.inference import Calls, Finding, following, infer
 from properties.portraits.maps import Map, Record, chosen, maps_of
-from properties.portraits.meanings import MEANINGS, meaning
 from properties.portraits.readings import read
 from properties.portraits.wanted_sizes import AtSizes, read_at
 
@@ -424,6 +424,7 @@ _NEEDS = {
     "window": "window",
     "softcap_order": "softcap",
     "lse_sink": "sink",
+    "alibi_reference": "alibi",
     "mask_polarity": "mask",
     "dead_rows": "mask",
     "causal_with_mask": "causal",

@@ -24,6 +24,8 @@ class Order:
     again         how many times a task is given out again after something from outside, such as a
                   signal, ended its process
     environment   variables that the processes get in addition to the parent's
+    most_seconds  a call that should take longer is not made
+    interpret     the processes run kernels in Triton and Pallas in the interpreters of these libraries
     """
 
     targets: tuple[str, ...]
@@ -45,6 +47,8 @@ class Order:
     memory: float = inf
     again: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
+    most_seconds: float = inf
+    interpret: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,17 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
+from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from properties.contract.costs import Costs
 from properties.contract.implementation import Implementation
 from properties.contract.results import Call
 from properties.contract.support import SupportsError
+from properties.interpreters import interpret
 from properties.laws.law import Law
 from properties.processes.adapters import AdapterError, Found, load
 from properties.processes.deviations import with_deviations
@@ -68,8 +71,10 @@ def main() -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
     try:
+        if order.interpret:
+            interpret()
         adapters = load(order.targets, order.arithmetic, order.only, order.conventions, shapes=order.shapes)
-        found = with_deviations(adapters, order.known_deviations)
+        found = with_deviations([_at_cost(one, order.most_seconds) for one in adapters], order.known_deviations)
         plans = [without(plan(one.implementation, order.laws, order.long, order.quick), order.exclude) for one in found]
     except (AdapterError, ValueError) as error:
         answer(str(error))
@@ -96,6 +101,13 @@ def main() -> None:
             answer(error)
         except Exception as error:
             answer(Failed(failure("it did what the command had asked for", error)))
+
+
+def _at_cost(one: Found, most_seconds: float) -> Found:
+    """Return an implementation that gets no call that should take longer than a number of seconds."""
+    costs = Costs(most_seconds) if most_seconds < inf else None
+    support = replace(one.implementation.support, costs=costs)
+    return replace(one, implementation=replace(one.implementation, supports=support))
 
 
 def _requests(requests: BinaryIO) -> Any:

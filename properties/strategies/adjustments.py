@@ -58,7 +58,7 @@ def far(operation: Operation, implementation: Implementation, case: dict[str, An
     exponent = int(
         np.log2(
             min(
-                arithmetic.inputs.largest,
+                arithmetic.operands.largest,
                 arithmetic.elementwise.largest,
                 arithmetic.scores.largest if arithmetic.scores else np.inf,
             )
@@ -91,7 +91,7 @@ def far(operation: Operation, implementation: Implementation, case: dict[str, An
         q, k = choose.signs(q.shape[-2])[:, None] * np.abs(q) * magnitude, np.abs(k)
     else:
         q = q * magnitude
-    case["q"], case["k"] = rounded(q, arithmetic.inputs), rounded(k, arithmetic.inputs)
+    case["q"], case["k"] = rounded(q, arithmetic.operands), rounded(k, arithmetic.operands)
 
 
 def largest_scores(arithmetic: Arithmetic, moved: float) -> float:
@@ -134,12 +134,12 @@ def ties(operation: Operation, implementation: Implementation, case: dict[str, A
         alive(operation, implementation, case, choose)
     arithmetic, width = implementation.resolved_arithmetic, case["q"].shape[-1]
     largest = np.log2(largest_scores(arithmetic, 2.0**-10))
-    power = choose.integer(4, max(4, int(min(largest, np.log2(arithmetic.inputs.largest) - 8))))
+    power = choose.integer(4, max(4, int(min(largest, np.log2(arithmetic.operands.largest) - 8))))
     factor = 2.0 ** ((power + round(np.log2(width) / 2)) // 2)
     q, k = choose.among([case["q"] / 4, np.zeros(case["q"].shape)]), case["k"].copy()
     q[..., 0] = factor * choose.signs(q.shape[-2])
     k[..., 0] = factor * choose.among([1.0, -1.0])
-    case["q"], case["k"] = rounded(q, arithmetic.inputs), rounded(k, arithmetic.inputs)
+    case["q"], case["k"] = rounded(q, arithmetic.operands), rounded(k, arithmetic.operands)
 
 
 def below_fills(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
@@ -158,13 +158,13 @@ def below_fills(operation: Operation, implementation: Implementation, case: dict
     if "scores" in case:
         visible = np.broadcast_to(case["mask"], case["scores"].shape)
         case["scores"] = np.where(visible, -1.0, 1.0) * 2.0 ** min(
-            largest - 8, int(np.log2(arithmetic.inputs.largest)) - 2
+            largest - 8, int(np.log2(arithmetic.operands.largest)) - 2
         )
         return
-    power = min(largest - 8 - int(np.log2(case["q"].shape[-1])), 2 * int(np.log2(arithmetic.inputs.largest)) - 2)
+    power = min(largest - 8 - int(np.log2(case["q"].shape[-1])), 2 * int(np.log2(arithmetic.operands.largest)) - 2)
     if np.log2(arithmetic.elementwise.largest) > largest + 2 and case["q"].shape[-1] > 2 and choose.happens(0.5):
         power = largest + 1
-    case["q"], case["k"] = (rounded(case[name] / 4, arithmetic.inputs) for name in "qk")
+    case["q"], case["k"] = (rounded(case[name] / 4, arithmetic.operands) for name in "qk")
     is_visible = np.broadcast_to(case["mask"], (*case["q"].shape[:-1], case["k"].shape[-2])).any(-2)
     case["q"][..., 0], key_part = 2.0 ** (power // 2), 2.0 ** (power - power // 2)
     case["k"][..., 0] = np.where(is_visible, -key_part, key_part)
@@ -177,7 +177,7 @@ def few_keys(operation: Operation, implementation: Implementation, case: dict[st
     score = choose.among(scores_of(implementation.resolved_arithmetic))
     rng = np.random.default_rng(choose.integer(0, 2**32))
     (n_q, width), (n_k, value_width) = case["q"].shape[-2:], case["v"].shape[-2:]
-    q, k, v = dominating(rng, (n_q, n_k), (width, value_width), score, implementation.resolved_arithmetic.inputs)
+    q, k, v = dominating(rng, (n_q, n_k), (width, value_width), score, implementation.resolved_arithmetic.operands)
     for name, array in (("q", q), ("k", k), ("v", v)):
         case[name] = np.broadcast_to(array, case[name].shape).copy()
     if "dv" in case:
@@ -301,7 +301,7 @@ def capped(operation: Operation, implementation: Implementation, case: dict[str,
     largest scores the softcap is almost reached.
     """
     factor = case["softcap"] * choose.among([1.0, 0.25, 4.0, 16.0])
-    case["q"] = rounded(case["q"] * 2.0 ** np.round(np.log2(factor)), implementation.resolved_arithmetic.inputs)
+    case["q"] = rounded(case["q"] * 2.0 ** np.round(np.log2(factor)), implementation.resolved_arithmetic.operands)
 
 
 def last(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:

@@ -9,6 +9,7 @@ from oracles.ball import Array
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, Operation
 from properties.strategies import (
+    drawn_codes,
     drawn_features,
     drawn_frequencies,
     drawn_packings,
@@ -25,8 +26,8 @@ from properties.strategies.sizes import Sizes, UnsupportedError
 __all__ = ["Cases", "UnsupportedError"]
 
 _KINDS = ("grid", "fixed", "normal")
-_LIMITED = {"bias": drawn_features.bias, "sink": drawn_features.sink}
-"""Arrays of numbers whose entries may be −∞."""
+_LIMITED = {"bias": drawn_features.bias, "sink": drawn_features.sink, "alibi": drawn_features.alibi}
+"""Arrays of numbers with a drawing of their own: biases and sinks may be −∞, and slopes are not negative."""
 
 SCALES: dict[str, Sequence[float]] = {"q": (1.0, 0.25, 8.0), "v": (1.0, 0.125, 8.0), "scores": (1.0, 0.25, 8.0)}
 """Powers of two that multiply everyday numbers. Logits grow to a few hundred, where budgets of
@@ -113,6 +114,8 @@ class Cases:
             drawn_pages.poison(implementation, arguments, choose)
         if self.domain.adjust is not None:
             self.domain.adjust(operation, implementation, arguments, choose)
+        for restriction in implementation.support.restrictions:
+            restriction.fit(arguments, implementation.features, implementation.resolved_conventions.rope_pairing)
         return implementation.support.written(operation, tuple(arguments.values()))
 
     def _argument(
@@ -134,7 +137,8 @@ class Cases:
             length for axis in operation.axes[parameter] for length in (lead if axis == BATCH else (sizes[axis],))
         )
         if parameter in _LIMITED:
-            return _LIMITED[parameter](shape, implementation.resolved_arithmetic.inputs, kind, choose)
+            target = operation.stored(parameter, implementation.resolved_arithmetic)
+            return _LIMITED[parameter](shape, target, kind, choose)
         if operation.is_mask(parameter):
             return implementation.support.drawn(
                 operation, self.domain.mask(choose, implementation.support.mask_shape(operation, parameter, shape))
@@ -145,6 +149,8 @@ class Cases:
 
     def _numbers(self, parameter: str, shape: tuple[int, ...], kind: str, choose: Choices) -> Array:
         target = self.operation.stored(parameter, self.implementation.resolved_arithmetic)
+        if drawn_codes.are_scaled(self.operation, parameter, self.implementation):
+            return drawn_codes.codes(shape, target, choose)
         if self.operation.is_table(parameter):
             return choose.numbers(shape, target, kind)
         scales = self.domain.scales.get(parameter) or SCALES.get(parameter, (1.0,))

@@ -37,7 +37,7 @@ def rounded(x: Array, target: Format) -> Array:
             else nearest
         )
     spacing = np.maximum(np.ldexp(target.unit_roundoff, np.frexp(x)[1]), target.smallest_subnormal)
-    return np.where(np.isinf(x), x, np.clip(np.rint(x / spacing) * spacing, -target.largest, target.largest))
+    return np.where(np.isinf(x), x, np.clip(np.rint(x / spacing) * spacing, target.lowest, target.largest))
 
 
 def _has_grid(target: Format) -> bool:
@@ -118,6 +118,14 @@ class Choices:
         bits = round(-math.log2(target.unit_roundoff)) - 1
         integers = self._random.integers(-(2**bits), 2**bits, shape, endpoint=True)
         return np.asarray(np.ldexp(integers.astype(np.float64), 3 - bits))
+
+    def normal(self, shape: Any) -> Array:
+        """Return an array of normally distributed numbers."""
+        return np.asarray(self._random.standard_normal(shape))
+
+    def uniform(self, shape: Any) -> Array:
+        """Return an array of numbers from −1 to 1; zeros with seed 0."""
+        return np.zeros(shape) if self.simplest else self._random.uniform(-1, 1, shape)
 
     def numbers(self, shape: Any, target: Format, kind: str = "grid") -> Array:
         """Return numbers of a format, of size about 1. They are on a grid of 1/16, or fixed points,

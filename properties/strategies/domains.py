@@ -416,6 +416,10 @@ _domain(
     sizes={"seq_len": SHORT, "head_dim": EVEN}, features=("sections", "positions"), rotates=True, share=0.3,
 )  # fmt: skip
 _domain("everyday", "Every declared kind, with every combination of the declared parameters.", "rotary_frequencies")
+_domain(
+    "everyday", "Queries and keys, with every declared kind and combination of its parameters.", "rotary_embedding",
+    sizes={"n_q": SHORT, "head_dim": tuple(d for d in EVEN if d > 2)},
+)  # fmt: skip
 for _name in KINDS:
     if _name != "default":
         _widths = (
@@ -426,8 +430,8 @@ for _name in KINDS:
         _domain(
             _name,
             f"Frequencies of the kind {_name}.",
-            "rotary_frequencies",
-            sizes={"head_dim": _widths},
+            *("rotary_frequencies", "rotary_embedding"),
+            sizes={"head_dim": _widths, "n_q": SHORT},
             features=(_name,),
             share=0.3,
         )

@@ -6,15 +6,19 @@ import numpy as np
 
 from oracles.ball import Array
 from oracles.formats import Format
+from properties.contract.features import QUANTISED
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, Operation
-from properties.strategies.choices import Choices
+from properties.contract.quantising import scales_of
+from properties.strategies import drawn_codes
+from properties.strategies.choices import Choices, rounded
 
-__all__ = ["SOFTCAPS", "bias", "chosen", "scales", "setting", "sink"]
+__all__ = ["SOFTCAPS", "alibi", "bias", "chosen", "scales", "setting", "sink"]
 
 _SIDES = (2, 1, 0, 3, 1, 2, 5, 7, 8, 15, 16, 31, 32, 33, 64, 127)
 SOFTCAPS = (1.0, 5.0, 30.0, 0.5, 50.0)
 _SCALES = (1.0, 0.3, 0.0, -0.5)
+_DROPOUTS = (0.5, 0.25, 0.1, 0.9, 0.0)
 
 
 def chosen(
@@ -29,7 +33,9 @@ def chosen(
     if not operation.options:
         return frozenset()
     declared = [
-        parameter for parameter in FEATURES if parameter in operation.options and parameter in implementation.features
+        parameter
+        for parameter in FEATURES
+        if parameter in operation.options and parameter in implementation.features and parameter not in QUANTISED
     ]
     words = implementation.support.options
     if operation.is_paged and "causal only" in words:  # causality is the default, and the feature turns it off
@@ -46,9 +52,15 @@ def chosen(
     }
     always = {"causal"} & set(declared) if "causal only" in words else set()
     always |= {"max_seqlen_q", "max_seqlen_k", *(["cu_q"] if "ragged queries" in words else [])} & set(declared)
+    of_codes = scales_of(implementation.resolved_arithmetic)
+    features |= {name for name in of_codes if name in operation.options and name in implementation.features}
     features |= always
     if implementation.resolved_conventions.causal_with_mask == "refuse" and {"causal", "mask"} <= features:
         features.remove("mask" if always else "causal")
+    if "dropout" in features:
+        features.add("dropout_mask")
+    if implementation.resolved_conventions.dead_rows == "uniform":  # such rows have no dropout
+        features -= {"dropout", "dropout_mask"}
     tangents = {
         f"d{parameter}"
         for parameter in declared
@@ -70,12 +82,18 @@ def scales(implementation: Implementation) -> list[float]:
 def setting(
     parameter: str, implementation: Implementation, sizes: Mapping[str, int], lead: tuple[int, ...], choose: Choices
 ) -> float | bool | int | tuple[int | None, int | None] | Array:
-    """Draw and return a scale, a softcap, an offset, a window, or whether attention is causal."""
+    """Draw and return a scale, a softcap, a dropout, an offset, a window, the scales of codes, or
+    whether attention is causal.
+    """
+    if parameter in QUANTISED:
+        return drawn_codes.scale(parameter, implementation, sizes, lead, choose)
     n_q, n_k = (sizes.get(name, sizes.get(f"total_{name[-1]}", 0)) for name in ("n_q", "n_k"))
     if parameter == "scale":
         return choose.among(scales(implementation))
     if parameter == "softcap":
         return choose.among(SOFTCAPS)
+    if parameter == "dropout":
+        return choose.among(_DROPOUTS)
     if parameter == "causal":
         return "page_size" not in sizes  # with pages, causality is the default
     if parameter == "offset":
@@ -111,3 +129,12 @@ def sink(shape: tuple[int, ...], target: Format, kind: str, choose: Choices) -> 
     """Return a sink for each head. A sink of −∞ means that the head has no sink."""
     numbers = choose.numbers(shape, target, kind) * choose.among([1.0, 0.25, 4.0])
     return np.where(choose.bits(shape, 0.2), -np.inf, numbers) if choose.happens(0.3) else numbers
+
+
+def alibi(shape: tuple[int, ...], target: Format, kind: str, choose: Choices) -> Array:
+    """Return a slope for each head: powers of two, whose products with distances are exact, or numbers
+    with all bits. Some slopes are 0, and some are large.
+    """
+    slopes = np.ldexp(1.0, -choose.integers(1, 8, shape)) * choose.among([1.0, 8.0])
+    slopes = slopes if kind == "grid" else slopes * (1 + np.abs(choose.numbers(shape, target, kind)))
+    return rounded(np.where(choose.bits(shape, 0.1), 0.0, slopes), target)

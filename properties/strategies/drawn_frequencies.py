@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from math import floor, log, pi
 from typing import Any
 
+import numpy as np
+
 from properties.contract.features import KINDS
 from properties.contract.implementation import Implementation
 from properties.contract.operations import Operation
@@ -24,6 +26,7 @@ _NUMBERS: dict[str, tuple[float, ...]] = {
     "high_freq_factor": (4.0, 8.0, 2.5),
     "partial_rotary_factor": (0.5, 0.25, 1.0, 0.75, 0.375),  # no product with these shares is rounded
 }
+_DIVISORS = (1.0, 2.0, 8.0, 1.25, 32.0, 3.5)
 _LISTED = (1.0, 1.05, 1.25, 2.0, 2.75, 4.0, 16.0, 64.8)
 
 Case = Mapping[str, Any]
@@ -31,7 +34,8 @@ Case = Mapping[str, Any]
 
 def width_of(case: Case) -> int:
     """Return the number of channels that rotate in a case, a test input."""
-    return int(case["head_dim"] if case["rotary_dim"] is None else case["rotary_dim"])
+    head_dim = case["q"].shape[-1] if case.get("q") is not None else case["head_dim"]
+    return int(head_dim if case["rotary_dim"] is None else case["rotary_dim"])
 
 
 def original_of(case: Case) -> int | None:
@@ -50,8 +54,7 @@ def chosen(
 
     Each optional parameter is used with probability 1/2. Every ramp ends after it begins.
     """
-    case: dict[str, Any] = dict.fromkeys(operation.parameters)
-    case["head_dim"] = head_dim
+    case: dict[str, Any] = dict.fromkeys((*operation.options, "kind"), None) | {"head_dim": head_dim}
     kinds = [kind for kind in KINDS if kind in needed] or [
         kind for kind in KINDS if kind == "default" or kind in implementation.features
     ]
@@ -75,6 +78,8 @@ def chosen(
                 choose.integer(1, 2 * original),
             ]
         )
+    if "freq_factors" in operation.options and "freq_factors" in implementation.features and choose.happens():
+        case["freq_factors"] = np.array([choose.among(_DIVISORS) for _ in range(width_of(case) // 2)])
     if case["kind"] == "yarn" and not rises(case, implementation):
         case |= {"original_max_position_embeddings": 4096, "base": None, "beta_fast": None, "beta_slow": None}
     return case
@@ -159,6 +164,13 @@ def smaller(case: Case, implementation: Implementation) -> Iterator[dict[str, An
     )
 
 
+def _narrowed(case: Case, width: int) -> dict[str, Any]:
+    """Return the arguments of a case that say how wide its heads are, for another width."""
+    if case.get("q") is None:
+        return {"head_dim": width}
+    return {name: case[name][..., :width] for name in "qk"}
+
+
 def _simpler(case: Case) -> Iterator[dict[str, Any]]:
     width, (_, optional) = width_of(case), KINDS[case["kind"]]
     for fewer in (2, 4, width // 4 * 2, width - 2):
@@ -168,9 +180,13 @@ def _simpler(case: Case) -> Iterator[dict[str, Any]]:
                 for parameter in ("short_factor", "long_factor")
                 if case[parameter] is not None
             }
-            yield {**case, "head_dim": fewer, "rotary_dim": None, **lists}
+            if case.get("freq_factors") is not None:
+                lists["freq_factors"] = case["freq_factors"][: fewer // 2]
+            yield {**case, **_narrowed(case, fewer), "rotary_dim": None, **lists}
     if case["rotary_dim"] is not None:
-        yield {**case, "head_dim": width, "rotary_dim": None}
+        yield {**case, **_narrowed(case, width), "rotary_dim": None}
+    if case.get("freq_factors") is not None:
+        yield {**case, "freq_factors": None}
     for parameter in ("base", "seq_len", *optional):
         if case[parameter] is not None:
             yield {**case, parameter: None}

@@ -55,11 +55,26 @@ def _parents(shape: tuple[int, ...], sizes: Mapping[str, int], choose: Choices) 
     return np.where(choose.bits(shape, 0.1), -1, parents)
 
 
+def _kept(shape: tuple[int, ...], sizes: Mapping[str, int], choose: Choices) -> Any:
+    """Return which weights dropout keeps, as booleans: a share of them, few, or all."""
+    return choose.bits(shape)
+
+
+def _positions(shape: tuple[int, ...], sizes: Mapping[str, int], choose: Choices) -> Any:
+    """Return the position of each row: counted from some position, packed, in any order, or far."""
+    first = choose.among([0, 1, 7, 2**12, 2**17])
+    counted = first + np.arange(shape[0])
+    packed = np.arange(shape[0]) % max(shape[0] // 2, 1)
+    return (counted, packed, choose.integers(0, 2**17, shape), counted[::-1].copy())[choose.integer(0, 3)]
+
+
 INTEGERS: dict[str, Callable[[tuple[int, ...], Mapping[str, int], Choices], Any]] = {
     "lengths": _lengths,
     "indices": _indices,
     "ids_q": _documents,
     "ids_k": _documents,
     "parents": _parents,
+    "dropout_mask": _kept,
+    "positions": _positions,
 }
 """The function that draws each parameter of integers."""

@@ -76,10 +76,14 @@ def chosen(
     if "sections" in options:
         height, width = ((pairs + 2 - axis) // 3 for axis in (1, 2))
         height, width = (choose.among([most, max(most - 1, 0)]) for most in (height, width))
+        if implementation.resolved_conventions.mrope == "interleaved" and choose.happens(0.2):
+            height = width = 3 * pairs // 8  # saturated: fewer pairs than that have every third place
         case["sections"] = (pairs - height - width, height, width)
+        if "axial" in implementation.features and choose.happens(0.4):
+            case["sections"] = (pairs - width, width) if choose.happens() else (pairs - pairs // 2, pairs // 2)
     if "positions" in options or "positions" not in operation.options:
         case["positions"] = _positions(
-            lead, seq_len, case["sections"] is not None, "positions" in operation.options, choose
+            lead, seq_len, len(case["sections"] or ()), "positions" in operation.options, choose
         )
         case["start_pos"] = 0
     return case
@@ -104,13 +108,13 @@ def _powers(base: float, exponents: Array) -> Array:
         return np.array([float((arb(base) ** arb(exponent)).mid()) for exponent in exponents.tolist()])
 
 
-def _positions(lead: tuple[int, ...], seq_len: int, sections: bool, broadcast: bool, choose: Choices) -> Any:
+def _positions(lead: tuple[int, ...], seq_len: int, sections: int, broadcast: bool, choose: Choices) -> Any:
     """Return positions near and far, in order or not, of sequences packed side by side, or of
-    images. The whole batch shares them, or each element has its own.
+    images, along the axis of each section. The whole batch shares them, or each element has its own.
     """
     lengths = tuple(length if choose.happens(0.8) or not broadcast else 1 for length in lead)
     lengths = lengths if sections or not broadcast else lengths[choose.among([0, 0, choose.integer(0, len(lengths))]) :]
-    shape = (*((3,) if sections else ()), *lengths, seq_len)
+    shape = (*((sections,) if sections else ()), *lengths, seq_len)
     variant = choose.among(["packed", "far", "order", "near"])
     if variant == "packed":
         return np.broadcast_to(np.arange(seq_len) % max(seq_len // 2, 1), shape) + choose.integers(

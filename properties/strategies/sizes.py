@@ -48,6 +48,7 @@ PAIRED = (
     "rope_angles",
     "rope_tables",
     "rotary_frequencies",
+    "rotary_embedding",
 )  # operations on pairs of dimensions
 _OF_SEQUENCES = ("total_q", "total_k", "boundaries", "num_pages", "max_pages")  # they follow from lengths
 _PARTNERS = {"n_q": "n_k", "head_dim": "value_dim"}

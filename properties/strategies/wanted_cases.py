@@ -60,7 +60,7 @@ class WantedCases:
     def draw(self, seed: int, place: int) -> tuple[Any, ...]:
         """Return a test input that a seed determines. The first has no mask and no options."""
         if not place:
-            inputs = self.implementation.resolved_arithmetic.inputs
+            inputs = self.implementation.resolved_arithmetic.operands
             numbers = exact_call(
                 self.operation,
                 self.implementation,

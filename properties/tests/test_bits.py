@@ -129,6 +129,7 @@ def test_a_declared_contract_is_checked_and_others_are_not(declared, fails):
     assert verdict.ok is not fails
     if fails:
         said = str(verdict)
+        assert ": 1 check fails: declared contracts in bits are kept\n" in said
         assert "in a batch of 4" in said
         assert "The adapter declares bits='batch size, padding'." in said
 

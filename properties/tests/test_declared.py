@@ -16,7 +16,9 @@ from properties.verifier.report import PASSING
 from properties.verifier.verify import verify
 
 
-@pytest.mark.parametrize("name", ["scaled_dot_product_attention_vjp", "attention_jvp"])
+@pytest.mark.parametrize(
+    "name", ["scaled_dot_product_attention_vjp", pytest.param("attention_jvp", marks=pytest.mark.thorough)]
+)
 def test_what_budgets_of_coarse_arithmetic_cannot_tell_is_no_false_alarm(name):
     """Derivatives that are right but for the rounding of what is returned, judged as if every step
     between were rounded to bfloat16.

@@ -24,12 +24,12 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.gatehouse import limits, system_calls
 from properties.gatehouse.checks import _in_fives, _large
-from properties.gatehouse.clock import Clock
 from properties.gatehouse.gate import gate
 from properties.gatehouse.isolated_kernel import Limits
 from properties.gatehouse.process import Process
 from properties.gatehouse.source_names import names_in
 from properties.gatehouse.submission import Submission
+from properties.processes.clock import Clock
 from properties.tests.candidates import OPERATION, RIGHT, candidate
 from properties.tests.processes import processes_in, wait_for
 from properties.tests.test_gate import LASTING, PATIENT, SCHEMA, SIGNATURE, said

@@ -19,8 +19,8 @@ from oracles.conventions import DEFAULT
 from properties.bugs.reference import REFERENCE
 from properties.contract.features import FEATURES
 from properties.contract.implementation import Implementation
+from properties.contract.meanings import MEANINGS
 from properties.contract.operations import OPERATIONS, Operation
-from properties.portraits.meanings import MEANINGS
 from properties.portraits.portrait import OperationPortrait, inspect
 from properties.strategies.choices import rounded
 
@@ -40,12 +40,16 @@ _NOT_SHOWN = {
 """The operations that do not show a convention."""
 
 
-def _cases() -> Iterator[tuple[str, str, Any]]:
+def _cases() -> Iterator[Any]:
+    """Each value of each convention of each operation. The defaults are thorough, since the reference
+    follows them too.
+    """
     for operation in OPERATIONS.values():
         for convention in () if operation.is_played else operation.conventions:
             for value in MEANINGS.get(convention, _NUMBERS.get(convention, ())):
                 if value != "causal_alone" or "bias" in operation.options:  # without a bias it is "causal_wins"
-                    yield operation.name, convention, value
+                    marks = [pytest.mark.thorough] if value == getattr(DEFAULT, convention) else []
+                    yield pytest.param(operation.name, convention, value, marks=marks)
 
 
 def oracle_with(operation: Operation, conventions: Conventions, arithmetic: str) -> Implementation:
@@ -205,8 +209,11 @@ def test_a_portrait_says_each_reason_once_and_conventions_first() -> None:
     expected = ["kv_heads", "causal", "scale_default", "mask_polarity", "arithmetic", "bits", "arrays", "not taken"]
     assert [subject for subject in subjects if subject in expected] == expected
     said = [fact.says for fact in portrait.facts]
-    assert "scale, offset, window, softcap, sink: no parameter has a usual name" in said
-    assert "window, softcap_order, lse_sink: the function takes no option that shows this" in portrait.unknown
+    assert "scale, offset, window, softcap, sink, alibi: no parameter has a usual name" in said
+    assert (
+        "window, softcap_order, lse_sink, alibi_reference: the function takes no option that shows this"
+        in portrait.unknown
+    )
 
 
 def test_the_printed_adapter_runs_with_imports() -> None:

@@ -3,6 +3,7 @@ applicable, with the reason.
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from properties.bugs.reference import REFERENCE
 from properties.contract.caller import Caller
 from properties.contract.operations import OPERATIONS
 from properties.contract.support import WORDS, OutsideError
+from properties.strategies.cases import Cases
+from properties.strategies.domains import DOMAINS
 from properties.verifier.plan import plan
 from properties.verifier.verify import check
 from properties.views.terminal import print_report
@@ -371,6 +374,8 @@ def test_masks_of_keys_are_chosen_for_no_keys_too():
     [
         ("causal only", {}, {"causal": True}),
         ("left windows", {"window": (2, 1)}, {"window": (2, None)}),
+        ("equal windows", {"window": (2, 1)}, {"window": (2, 2)}),
+        ("causal windows", {"window": (2, 1)}, {"window": (2, 1), "causal": True}),
     ],
 )
 def test_no_call_is_made_with_options_that_a_word_leaves_out(word, outside, inside):
@@ -387,3 +392,42 @@ def test_no_call_is_made_with_options_that_a_word_leaves_out(word, outside, insi
 def test_the_window_of_a_cache_is_a_length():
     caches = Implementation("mine", {"decode": REFERENCE["decode"]}, supports="left windows")
     assert caches.support.takes_options({"window": 2})
+
+
+@pytest.mark.parametrize("word", ["equal windows", "causal windows"])
+@pytest.mark.parametrize("features", [("window",), ("window", "causal", "softcap")])
+def test_windows_are_drawn_as_a_word_says(word, features):
+    mine = Implementation("mine", {"attention": REFERENCE["attention"]}, features=features, supports=[word])
+    attention = OPERATIONS["attention"]
+    cases = [Cases(attention, DOMAINS["attention"]["everyday"], mine).draw(seed) for seed in range(60)]
+    assert all(mine.takes(attention, case) for case in cases)
+    windows = {attention.named(case)["window"] for case in cases} - {None}
+    assert bool(windows) == (word == "equal windows" or "causal" in features)
+
+
+@pytest.mark.parametrize("pairing", ["adjacent", "half"])
+def test_a_kernel_of_half_tables_gets_one_column_for_each_pair(pairing):
+    def rotate(x, cos, sin):
+        assert cos.shape == sin.shape == (x.shape[-2], x.shape[-1] // 2)
+        first, second = np.split(x, 2, -1) if pairing == "half" else (x[..., ::2], x[..., 1::2])
+        rotated = first * cos - second * sin, second * cos + first * sin
+        return np.concatenate(rotated, -1) if pairing == "half" else np.stack(rotated, -1).reshape(x.shape)
+
+    conventions = Conventions(rope_pairing=pairing)
+    options = {"conventions": conventions, "supports": ["half tables", {"head_dim": lambda d: d % 2 == 0}]}
+    report = verify(Implementation("mine", {"apply_rotary": rotate}, **options), max_examples=20)
+    assert report.ok, report.violations
+    assert not report.undecided
+
+
+def test_a_verdict_of_almost_no_law_is_inconclusive():
+    only = {"n_q": (128,), "n_k": (128,), "head_dim": (64,), "value_dim": (64,), "batch": (1,)}
+    mine = Implementation("mine", {SDPA: REFERENCE[SDPA]}, supports=["no masks", only])
+    report = verify(mine, max_examples=5)
+    outcomes = [
+        replace(one, status="held" if one is report.outcomes[0] else "not applicable") for one in report.outcomes
+    ]
+    almost_none = replace(report, outcomes=outcomes)
+    assert (almost_none.ok, almost_none.is_inconclusive) == (False, True)
+    assert f"only 1 of {len(outcomes)} laws apply" in str(almost_none)
+    assert not replace(report, outcomes=outcomes[:5]).undecided

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from properties import interpreters
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
+from properties.interpreters.single_file import stand_ins
 
 __all__ = ["Coverage", "none_yet", "total"]
 
@@ -31,6 +33,9 @@ class Coverage:
     formats   the number formats of the arrays
     tried     the sizes that the user named and that calls had, as texts
     untried   the sizes that the user named and that no call had, each with the reason
+    left_out  the number of calls that `--cost` left out
+    run_by    the interpreters that ran the kernels, with their versions
+    stand_ins the modules that `kernels.load` replaced by stand-ins
     """
 
     calls: int = 0
@@ -39,6 +44,9 @@ class Coverage:
     formats: list[str] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
     untried: dict[str, str] = field(default_factory=dict)
+    left_out: int = 0
+    run_by: list[str] = field(default_factory=list)
+    stand_ins: list[str] = field(default_factory=list)
 
     def count(self, operation: str, arguments: tuple[Any, ...]) -> None:
         """Count a call."""
@@ -64,6 +72,9 @@ class Coverage:
             *([f"decode {self.decoding} call{'s' * (self.decoding != 1)}"] if "n_k" in self.largest else []),
             *([f"named sizes: {'; '.join(self.tried)}"] if self.tried else []),
             f"not tried: {', '.join(untried)}",
+            *([f"{self.left_out} slower calls left out (--cost)"] if self.left_out else []),
+            *([f"interpreted by {' and '.join(self.run_by)}"] if self.run_by else []),
+            *([f"stand-ins for {', '.join(self.stand_ins)}"] if self.stand_ins else []),
             *(f"NOT TRIED, though named: {text}: {reason.rstrip('.')}" for text, reason in self.untried.items()),
         ]
         return f"{'; '.join(parts)}."
@@ -76,7 +87,11 @@ class Coverage:
 def none_yet(implementation: Implementation) -> Coverage:
     """Return the coverage of an implementation before its first call."""
     name = implementation.resolved_arithmetic.inputs.name
-    return Coverage(formats=[implementation.dtype or name.replace("binary", "float")])
+    return Coverage(
+        formats=[implementation.dtype or name.replace("binary", "float")],
+        run_by=interpreters.names(),
+        stand_ins=stand_ins(),
+    )
 
 
 def total(parts: Iterable[Coverage], named: Iterable[str] = ()) -> Coverage:
@@ -87,8 +102,11 @@ def total(parts: Iterable[Coverage], named: Iterable[str] = ()) -> Coverage:
     for part in parts:
         whole.calls += part.calls
         whole.decoding += part.decoding
+        whole.left_out += part.left_out
         whole.formats += [name for name in part.formats if part.calls and name not in whole.formats]
-        whole.tried += [text for text in part.tried if text not in whole.tried]
+        for name in ("tried", "run_by", "stand_ins"):
+            known = getattr(whole, name)
+            known += [text for text in getattr(part, name) if text not in known]
         whole.untried |= part.untried
         whole.largest |= {name: max(size, whole.largest.get(name, 0)) for name, size in part.largest.items()}
     for text in whole.tried:

@@ -37,6 +37,7 @@ from properties.verifier.case_drawing import MAX_SEED, by_profile, numbers_of_ca
 from properties.verifier.coverage import none_yet
 from properties.verifier.first_look import narrowed
 from properties.verifier.notes import failure
+from properties.verifier.plan import is_quick
 from properties.verifier.report import Outcome, Violation, reason_for
 from properties.verifier.trial import FAILED, TIME, Evidence, Trial, does_not_apply, unknown
 
@@ -47,6 +48,8 @@ Observer = Callable[[str, tuple[Any, ...], str], None]
 _LAWS_PER_CASE = 2  # besides agreement
 _ROUNDS = 10  # of further cases for a law that had too few informative cases, or whose declared deviation did not occur
 _CASES_PER_ROUND = 10  # of each domain
+_CASES_OF_ESTIMATE = 8  # by their time, the time of the others is estimated
+_CASES_PER_LAW = 4  # of each domain and in each round, if laws are finished one after the other
 _SILENT_ROUNDS = 2  # after these a law that no case could test gets no further cases
 _POINTS = "operating points"  # the domain of the instruments that measure at the sizes of their case
 _CASES_PER_LOOK = 40  # one case of these is judged by finer presets
@@ -106,6 +109,7 @@ class Examination:
         self.planned = 0  # cases of all rounds but those of laws that want more
         self._domains: dict[str, Cases | str] = {}
         self._is_at_a_point, self._seconds_of_points = False, 0.0
+        self._in_turn = False
         self._untried: dict[str, list[str]] = {}
         self._families_of_points: set[str] = set()
         self._wanted = tuple(self._wanted_cases())
@@ -196,7 +200,32 @@ class Examination:
         self._draw_round(number, random_seed)
         if self._mostly_raised() and self._narrow():
             self._draw_round(number, random_seed)
-        self._draw_more(random_seed)
+        if self._in_turn:
+            self._finish_in_turn(random_seed)
+        else:
+            self._draw_more(random_seed)
+
+    def _finish_in_turn(self, random_seed: int | None) -> None:
+        """Finish the laws one after the other, as long as there is time: agreement first, then the laws
+        that measure, then those of the quick plan.
+        """
+        order = sorted(
+            self.trials.values(),
+            key=lambda trial: (not trial.law.agreement, not trial.law.measures, not is_quick(trial.law)),
+        )
+        for trial in order:
+            for name, cases in trial.cases.items():
+                for seed in range(len(cases.fixed)):
+                    if not self._over():
+                        self._check_at_a_point(name, seed, [trial], name in QUIRKS)
+            drawn = {name: [trial] for name, cases in trial.cases.items() if not cases.fixed}
+            for round_number in range(_ROUNDS):
+                if trial.wants_more and (trial.examples or round_number <= _SILENT_ROUNDS):
+                    self._draw(drawn, dict.fromkeys(drawn, _CASES_PER_LAW), random_seed, f"{round_number} in turn")
+            if not trial.cut_short and trial.wants_more:
+                trial.cut_short = self._over()
+            self.supervision.checked(self)
+        self._tell_untried({name: [each for each in order if name in each.cases] for name in self._untried})
 
     def _mostly_raised(self) -> bool:
         """Whether at least half of all calls were not taken."""
@@ -251,7 +280,7 @@ class Examination:
         """Record in the trials of each domain the points that were left out because calls are slow."""
         for name, points in self._untried.items():
             slow = f"calls at points took {self._seconds_of_points:.0f} s, so others were left out"
-            reason = f"{self.implementation.name} is slow: {slow}: {'; '.join(points)}."
+            reason = f"{self.implementation.name} is slow: {slow}: {'; '.join(dict.fromkeys(points))}."
             for trial in groups[name]:
                 trial.undrawn += (f"{name}: {reason}",)
                 trial.leave_out(reason)
@@ -301,13 +330,25 @@ class Examination:
                     self._draw_by_profile(name, some, numbers[name], round_name)
             return
         fixed = [name for name, group in groups.items() if group[0].cases[name].fixed]
-        for name, seed in turns(self.operation, groups, numbers, random_seed, round_name, fixed):
+        before = self.subject.seconds
+        for place, (name, seed) in enumerate(turns(self.operation, groups, numbers, random_seed, round_name, fixed)):
+            if place == _CASES_OF_ESTIMATE and not round_name:
+                self._in_turn = self._needs_more_time(self.subject.seconds - before, sum(numbers.values()))
+            if self._in_turn and not round_name:
+                return
             if reason := self._over():
                 for trial in groups[name]:
                     trial.cut_short = reason
             elif not round_name or any(trial.wants_more for trial in groups[name]):
                 self._check_on_a_case(name, seed, groups[name], round_name)
                 self.supervision.checked(self)
+
+    def _needs_more_time(self, seconds: float, cases: int) -> bool:
+        """Return whether the calls of all cases will not be done in time, by the seconds of the calls of
+        the first cases. This is asked only with a limit of costs: without it, all laws take turns.
+        """
+        needed = seconds / _CASES_OF_ESTIMATE * (cases - _CASES_OF_ESTIMATE)
+        return self.implementation.support.costs is not None and time.monotonic() + needed > self.supervision.until
 
     def _over(self) -> str:
         """Return the reason why no further case is drawn, or ""."""
@@ -500,6 +541,8 @@ class Examination:
         covered, what the operation does not take, and the features that nobody declares.
         """
         implementation, unwritten = self.implementation, self.evidence.unwritten or self.implementation.unavailable
+        if (costs := implementation.support.costs) is not None:
+            self.coverage.left_out = costs.left_out.get(self.operation, 0)
         found = () if unwritten else (*self.seen_before, *not_taken(self.subject.tried))
         features = undeclared_features(
             implementation.operations[self.operation], OPERATIONS[self.operation], implementation.features

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from properties import interpreters
 from properties.contract import process_state
 from properties.contract.caller import Caller
 from properties.contract.conversion import UngivenError
@@ -71,6 +72,10 @@ def looked_at(implementation: Implementation, name: str, observe: Observer | Non
         changes["arithmetic"] = made.arithmetic
         reasons = {refusal.what: refusal.error.rstrip(".") for refusal in form.refusals}
         found.append(NotTaken(name, "float64 arrays", reasons.get("float64", error), 1))
+    elif "arithmetic" in implementation.undeclared and interpreters.is_interpreting():
+        changes["arithmetic"] = "float32"
+        reason = "kernels in an interpreter are judged in float32, as most of them compute on a GPU"
+        found.append(NotTaken(name, "float64 arrays", reason, 0))
     if not made.support.sums:
         found.append(NotTaken(name, "log-sum-exp", "it returns the output alone", 0))
     return Look(replace(implementation, **changes), tuple(found))

@@ -80,7 +80,7 @@ def of_other_tiles(called: list[Operation], implementation: Implementation) -> I
     for bug in _bugs(implementation):
         for size, make in bug.tiles.items() if bug.operation in names else ():
             cause = _of_bug(bug, (bug.operation,), partial(_made, bug.operation, make))
-            yield replace(cause, mechanism=f"{bug.mechanism} The tile size is {size} here.")
+            yield replace(cause, mechanism=f"{bug.mechanism} Your kernel does the same with tiles of {size}.")
 
 
 def _of_bug(bug: Bug, names: tuple[str, ...], fresh: Callable[[], _Functions]) -> PossibleCause:

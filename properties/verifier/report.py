@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from properties.contract.meanings import MEANINGS
 from properties.contract.names import parts_of
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import Call
@@ -36,6 +37,8 @@ VERSION = 1
 
 MOST_WRITTEN = 2**22
 """The most numbers of an array that a report writes. The long plan has three million."""
+
+_FEW_LAWS = 10  # a run of fewer laws is one that the user has chosen
 
 Status = Literal["held", "suspicious", "violated", "declared", "vacuous", "not applicable", "stopped early", "not run"]
 PASSING = ("held", "suspicious", "declared", "not applicable")
@@ -66,8 +69,11 @@ class Diagnosis:
     hint: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the diagnosis as numbers and strings, for JSON."""
-        return {key: _plain(value) for key, value in vars(self).items()}
+        """Return the diagnosis as numbers and strings, for JSON. A convention comes with the meaning of
+        each of its values.
+        """
+        meanings = {"meanings": dict(MEANINGS[name])} if (name := self.id.partition("=")[0]) in MEANINGS else {}
+        return {key: _plain(value) for key, value in vars(self).items()} | meanings
 
 
 @dataclass(frozen=True)
@@ -337,7 +343,7 @@ class Report:
         answer is False.
         """
         applied = [one for one in self.outcomes if one.status != "not applicable" and not one.unavailable]
-        passes = all(one.known or not self.fails(one) for one in applied)
+        passes = all(one.known or not self.fails(one) for one in applied) and not self.undecided
         return bool(applied) and not self.interrupted and passes and not (self.strict and self.not_taken)
 
     def fails(self, outcome: Outcome) -> bool:
@@ -356,10 +362,23 @@ class Report:
     @property
     def is_inconclusive(self) -> bool:
         """Whether nothing is wrong, but some checks are inconclusive: too few inputs could expose a
-        mistake.
+        mistake. Or nearly no law applies to an implementation.
         """
         failing = {one.status for one in self.outcomes if self.fails(one) and not one.known}
-        return failing == {"vacuous"} and not self.interrupted
+        return failing <= {"vacuous"} and bool(failing or self.undecided) and not self.interrupted
+
+    @property
+    def undecided(self) -> dict[str, tuple[int, int]]:
+        """The numbers of laws that apply, and of all laws, for each implementation to which fewer than
+        one in ten of at least ten laws apply. Such a verdict says almost nothing.
+        """
+        found = {}
+        for name in dict.fromkeys(outcome.implementation for outcome in self.outcomes if not outcome.unavailable):
+            statuses = [outcome.status for outcome in self.outcomes if outcome.implementation == name]
+            applied = sum(status != "not applicable" for status in statuses)
+            if len(statuses) >= _FEW_LAWS and 10 * applied < len(statuses):
+                found[name] = applied, len(statuses)
+        return found
 
     @property
     def violations(self) -> tuple[Violation, ...]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from oracles import Arithmetic, Conventions, preset
 from oracles.formats import PRESETS, resolve
+from properties import interpreters
 from properties.laws import find
 from properties.verifier.call_record import RecordedCall
 from properties.verifier.location import location_of
@@ -122,9 +123,17 @@ def _text(
     text = "\n".join([*setup, *more_setup, call])
     standard = [f"import {name}" for name in ("base64", "dataclasses", "zlib") if f"{name}." in text]
     arrays = ["import numpy as np", ""] if "np." in text else []
-    ours = "oracles, properties" if "oracles." in call else "properties"
+    ours = ", ".join(
+        [
+            *(["kernels"] if interpreters.is_interpreting() else []),
+            *(["oracles"] if "oracles." in call else []),
+            "properties",
+        ]
+    )
+    begin = ["", "kernels.interpret()  # before kernels are imported"] if interpreters.is_interpreting() else []
     blank = [""] if standard else []
-    return "\n".join([*standard, *blank, *arrays, f"from attnspec import {ours}", *imports, "", *bound, text, ""])
+    lines = [*standard, *blank, *arrays, f"from attnspec import {ours}", *begin, *imports, "", *bound, text, ""]
+    return "\n".join(lines)
 
 
 def _implementation(target: str, pick: str, case: Mapping[str, Any]) -> tuple[list[str], list[str], str]:

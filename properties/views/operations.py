@@ -12,6 +12,7 @@ from rich.text import Text
 
 from oracles import Conventions
 from properties.bugs import CATALOGUE
+from properties.contract.features import QUANTISED
 from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.laws import LAWS
 
@@ -49,10 +50,14 @@ def summary(operation: Operation) -> str:
 
 
 def shapes(operation: Operation) -> dict[str, str]:
-    """Return the names of the parameters and results that are arrays, by their shape."""
+    """Return the names of the parameters and results that are arrays, by their shape. A convention
+    says the shape of scales of quantised arrays.
+    """
     by_shape: dict[str, list[str]] = {}
     for name in (*operation.parameters, *operation.outputs):
-        if name in operation.axes:
+        if name in QUANTISED:
+            by_shape.setdefault("by scale_shape", []).append(name)
+        elif name in operation.axes:
             axes = ["…" if axis == BATCH else axis for axis in operation.axes[name]]
             comma = "," if len(axes) == 1 and axes != ["…"] else ""
             by_shape.setdefault(f"({', '.join(axes)}{comma})", []).append(name)

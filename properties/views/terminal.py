@@ -16,7 +16,7 @@ from properties.portraits.rendering import fragment, text
 from properties.verifier.report import PASSING, Cause, Outcome, Report, counted
 from properties.views.not_taken import print_not_taken, print_undeclared_features
 from properties.views.statuses import LABELS, SIGNS, status_counts
-from properties.views.violation import named, print_cause, print_indented, print_violation
+from properties.views.violation import name_of, named, print_cause, print_indented, print_violation
 
 __all__ = ["fragment_of", "print_report", "text_of", "verdict_of"]
 
@@ -61,6 +61,9 @@ def print_report(
         console.print(f"Covered: {covered}", highlight=False, markup=False)
     if excluded := report.settings.get("exclude"):
         console.print(f"Laws left out: {'; '.join(excluded)}.", highlight=False, markup=False)
+    for name, (applied, laws) in report.undecided.items():
+        few = f"{name}: inconclusive, because only {applied} of {laws} laws apply. -v says why the others do not."
+        console.print(few, style="bold", highlight=False, markup=False)
     console.print(verdict_of(report), style="bold green" if report.ok else "bold red", highlight=False)
 
 
@@ -319,11 +322,7 @@ def _print_causes(console: Console, causes: Sequence[Cause]) -> None:
         several = [cause for cause in causes if cause.implementation == name]
         if len(several) > 1:
             checks = counted(sum(len(cause.laws) for cause in several), "check")
-            shares = ", ".join(f"{_name_of(cause)} ({counted(len(cause.laws), 'check')})" for cause in several)
+            shares = ", ".join(f"{name_of(cause)} ({counted(len(cause.laws), 'check')})" for cause in several)
             sentence = f": {checks} fail, for {counted(len(several), 'cause')}: {shares}"
             console.print(Text.assemble((name, "bold"), sentence), highlight=False)
             console.print()
-
-
-def _name_of(cause: Cause) -> str:
-    return cause.likely.id if cause.likely else "cause not recognised"

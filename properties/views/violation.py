@@ -19,6 +19,7 @@ from properties.verifier.report import Cause, Violation, counted
 from properties.views.statuses import SIGNS
 
 __all__ = [
+    "name_of",
     "named",
     "print_cause",
     "print_indented",
@@ -118,9 +119,19 @@ def _lines_of(prints: Callable[[Console], None], width: int) -> list[str]:
 def _print_name(console: Console, cause: Cause) -> None:
     """Print the heading of a cause: how many checks fail, and its name."""
     sign, style = SIGNS["violated"]
-    name = f"likely cause: {cause.likely.id}" if cause.likely else "cause not recognised"
     checks = f"{counted(len(cause.laws), 'check')} {'fails' if len(cause.laws) == 1 else 'fail'}"
-    console.print(Text.assemble((f"{sign} {cause.implementation}", style), f": {checks}; ", (name, "bold")))
+    before = "; likely cause: " if cause.likely else "; " if cause.searched else ": "
+    heading = (f"{sign} {cause.implementation}", style), f": {checks}{before}", (name_of(cause), "bold")
+    console.print(Text.assemble(*heading))
+
+
+def name_of(cause: Cause) -> str:
+    """Return the id of the likely cause; without one "cause not recognised", or the law that shows the
+    failure where no cause was searched for.
+    """
+    if cause.likely:
+        return cause.likely.id
+    return "cause not recognised" if cause.searched else cause.example.law
 
 
 def _print_check(console: Console, violation: Violation) -> None:

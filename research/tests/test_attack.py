@@ -146,7 +146,7 @@ def test_every_value_of_every_convention_is_attacked(calls):
 def test_every_feature_and_every_argument_is_attacked(calls):
     _, given, kinds = attacked(calls)
     assert set(KINDS) <= kinds
-    assert set(FEATURES) - set(KINDS) - {"offsets"} <= given
+    assert set(FEATURES) - set(KINDS) - {"offsets", "axial"} <= given
     assert any(np.ndim(call.options.get("offset")) for call in calls)
     for o in contract.OPERATIONS.values():
         if o.name in certificates.OPERATIONS:

@@ -92,3 +92,61 @@ def test_the_commands_of_the_page_run(project):
         assert ran.returncode == 0, ran.stdout + ran.stderr
     project()
     assert [run(command).returncode for command in COMMANDS[1::2]] == [1, 1]  # against the baseline, and in pytest
+
+
+ROOT = Path(__file__).parents[2]
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
+
+
+def run_action(place, **given):
+    """Run the steps of the composite action as a runner does, until one fails. `python -m pip` is recorded.
+
+    Returns the exit status of the last step, and what pip was asked for.
+    """
+    tools = place / "tools"
+    tools.mkdir(exist_ok=True)
+    for name, line in {
+        "attnspec": f'exec {sys.executable} -P -m attnspec "$@"',
+        "python": f'printf "%s\\n" "$@" >> {tools}/asked',
+    }.items():
+        (tools / name).write_text(f"#!/bin/bash\n{line}\n")
+        (tools / name).chmod(0o755)
+    inputs = {name: told.get("default", "") for name, told in ACTION["inputs"].items()} | given
+    for step in ACTION["runs"]["steps"]:
+        assert step["shell"] == "bash"
+        environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+        for name, value in step["env"].items():
+            (named,) = re.findall(r"^\$\{\{ inputs\.(\w+) \}\}$", value)
+            environment[name] = inputs[named]
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+        status = subprocess.run(command, cwd=place, env=environment, capture_output=True, check=False).returncode
+        if status:
+            break
+    return status, (tools / "asked").read_text().split("\n")
+
+
+def test_the_action_installs_verifies_and_writes_its_reports(project, tmp_path):
+    assert ACTION["runs"]["using"] == "composite"
+    status, asked = run_action(tmp_path, install="attnspec @ git+https://example.org/attnspec@main")
+    assert status == 0
+    assert "attnspec @ git+https://example.org/attnspec@main" in asked
+    names = {path.name for path in (tmp_path / "attnspec-report").iterdir()}
+    assert names == {"attnspec.json", "attnspec.xml", "attnspec.sarif"}
+    project()
+    status, _ = run_action(tmp_path, kernels="my_kernels.py", options="--max-examples 20", folder="again")
+    assert status == 1
+    assert json.loads((tmp_path / "again" / "attnspec.json").read_text())["settings"]["max_examples"] == 20
+
+
+def test_the_hook_that_others_name_lets_right_kernels_pass_and_no_others(project):
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
+    assert hook["id"] == "attnspec"
+    assert (hook["language"], hook["pass_filenames"]) == ("python", False)
+    assert [name for name in FILES if re.search(hook["files"], name)] == [
+        "pyproject.toml",
+        "my_kernels.py",
+        "test_my_kernels.py",
+    ]
+    assert run(hook["entry"]).returncode == 0
+    project()
+    assert run(hook["entry"]).returncode == 1

@@ -4,6 +4,7 @@
     attention_steps          its steps, one function for each
     attention_derivatives    the cotangents of all inputs, and the tangents of both outputs
     latent                   attention over latent rows, whose first channels are the values
+    quantised                attention over codes on a grid, with scales
     packed                   attention over sequences that lie one behind the other, and its cotangents
     paged                    attention over keys in pages that a table assigns to the sequences
     alibi                    the slopes and the bias of ALiBi

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from spec.context import Context, Scalar
-from spec.extended.arguments import offsets
+from spec.extended.arguments import finite, offsets
 from spec.lean import definition
 from spec.scope import alpha
 from spec.tensor_core import Array, Tensor, tabulate
 
-__all__ = ["alibi_bias", "alibi_slopes"]
+__all__ = ["alibi_bias", "alibi_slopes", "distance_bias"]
 
 
 @definition()
@@ -62,11 +62,25 @@ def alibi_bias(
     >>> alibi_bias(1, 1, 3, offset=2, scalar=REAL64) * 2**8
     array([[[-2., -1.,  0.]]])
     """
+    return distance_bias(alibi_slopes(num_heads), n_q, n_k, offset)
+
+
+@definition()
+def distance_bias(
+    slopes: Tensor[Array, "H"], n_q: int, n_k: int, offset: Any = None, scalar: Context | None = None
+) -> Tensor[Array, "*batch H nQ nK"]:
+    """Return −slopesₕ · |p − j|, as `alibi_bias` does for ALiBi's own slopes. The slopes are finite
+    numbers; a slope of 0 gives a bias of 0.
+
+    >>> distance_bias(np.array([0.5]), 2, 2)
+    array([[[ 0. , -0.5],
+            [-0.5,  0. ]]])
+    """
     first = offsets(offset, np.shape(0 if offset is None else offset))
-    slopes = alibi_slopes(num_heads)
+    slope_of = [finite(slope, f"alibi[{h}]") for h, slope in enumerate(slopes)]
 
     def entry(*index: int) -> Scalar:
         *b, h, i, j = index
-        return alpha.zero - slopes[h] * alpha.of_nat(abs(i + first[*b] - j))
+        return alpha.zero - slope_of[h] * alpha.of_nat(abs(i + first[*b] - j))
 
-    return tabulate((*first.shape, num_heads, n_q, n_k), entry)
+    return tabulate((*first.shape, len(slope_of), n_q, n_k), entry)

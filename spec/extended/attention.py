@@ -7,17 +7,18 @@ of key head h // (H / H_kv):
 
     score      s = (q · k) × scale; the scale is 1/√d by default
     softcap    t = c · tanh(s / c), and s without a softcap
-    bias       u = t + bias
+    bias       u = t + bias − slopeₕ · |p − j|
     visible    mask ∧ (not causal ∨ j ≤ p) ∧ (left is None ∨ j ≥ p − left) ∧ (right is None ∨ j ≤ p + right) ∧ bias > −∞
     sum        D = Σ exp(u) over the visible keys, and exp(sink) where there is a sink
     weights    w = exp(u) / D, and 0 where a key is not visible
+    dropout    w ← w · M / (1 − p), in the output alone, where M is a given mask of 0 and 1
     results    out = Σ w v and lse = log D, the natural logarithm
 
 Shapes: q is (…, H, nQ, d), k is (…, HKv, nK, d), v is (…, HKv, nK, dV) with H a multiple of HKv;
 out is (…, H, nQ, dV), lse (…, H, nQ). The mask (booleans, True where visible) and the bias
-broadcast to (…, H, nQ, nK) as NumPy broadcasts; the sink is (H,). Everything else has the stated
-shape. Positions count from 0, and the first key has position 0. Scores, bias, sink and lse are
-natural logarithms.
+broadcast to (…, H, nQ, nK) as NumPy broadcasts; the sink and the slopes of ALiBi, `alibi`, are (H,).
+Everything else has the stated shape. Positions count from 0, and the first key has position 0.
+Scores, bias, sink and lse are natural logarithms.
 
 Keys and values that are not visible are not read, so they may be NaN. A row without a visible key
 has out = 0 and lse = −∞; with a sink it has out = 0 and lse = sink. A sink of −∞ equals no sink. nK
@@ -37,9 +38,11 @@ import numpy as np
 from jaxtyping import Bool
 
 from spec.context import Context, Scalar
+from spec.extended.alibi import distance_bias
 from spec.extended.arguments import broadcast, finite
 from spec.extended.attention_steps import (
     attention_scores,
+    dropout_factors,
     finite_sink,
     group_of,
     scale_factor,
@@ -95,6 +98,7 @@ def attention_weights(
     window: tuple[int | None, int | None] = (None, None),
     softcap: Scalar | None = None,
     sink: Tensor[Array, "H"] | None = None,
+    alibi: Tensor[Array, "H"] | None = None,
     scalar: Context | None = None,
 ) -> Attended:
     """Return the results of attention that do not depend on the values: scores, visible keys,
@@ -116,6 +120,9 @@ def attention_weights(
         visible = visible & ~broadcast(hidden, "bias", s.shape)
         broadcast_bias = broadcast(bias, "bias", s.shape)
         u = tabulate(s.shape, lambda *index: t[index] + broadcast_bias[index] if visible[index] else alpha.zero)
+    if alibi is not None:
+        n_q, n_k = s.shape[-2:]
+        u = u + broadcast(distance_bias(alibi, n_q, n_k, offset), "alibi", s.shape)
     sinks = [None] * s.shape[-3] if sink is None else [finite_sink(x, f"sink[{h}]") for h, x in enumerate(sink)]
     rows = {row: softmax_with_sink(u[row], visible[row], sinks[row[-2]]) for row in np.ndindex(*s.shape[:-1])}
     return Attended(
@@ -154,6 +161,9 @@ def attention(
     window: tuple[int | None, int | None] = (None, None),
     softcap: Scalar | None = None,
     sink: Tensor[Array, "H"] | None = None,
+    alibi: Tensor[Array, "H"] | None = None,
+    dropout_mask: Bool[Array, "*dropped"] | None = None,
+    dropout: float = 0.0,
     scalar: Context | None = None,
 ) -> tuple[Tensor[Array, "*batch H nQ dV"], Tensor[Array, "*batch H nQ"]]:
     """Return (out, lse): for each query the weighted mean of its visible values, and the logarithm
@@ -168,7 +178,9 @@ def attention(
     - A row without a visible key: out 0, lse −∞. With a sink: out 0, lse the sink.
     - nK = 0: every row is a row without a visible key. nQ = 0, H = 0, dV = 0: empty results. d = 0:
       all scores are 0.
-    - A bias of −∞ masks its key. +∞ and NaN are refused in a bias and in a sink.
+    - Dropout leaves the log-sum-exp unchanged, and the sink too. A row may lose all its weights: out 0.
+    - A bias of −∞ masks its key. +∞ and NaN are refused in a bias and in a sink, and so is a slope
+      that is not finite.
 
     >>> q, k, v = np.zeros((1, 2, 1)), np.zeros((1, 2, 1)), np.array([[[1.0], [3.0]]])
     >>> out, lse = attention(q, k, v, causal=True)  # one visible key, then two: log 1 and log 2
@@ -179,16 +191,20 @@ def attention(
     ([[[1.0], [1.0]]], [[4.0, 4.0]])
     >>> attention(q, k, v, offset=-1, causal=True)[1].round(6).tolist()  # position −1 sees no key
     [[-inf, 0.0]]
+    >>> attention(q, k, v, alibi=np.array([np.log(3.0)]))[0].round(6).tolist()  # weights (1, ⅓) ÷ 4/3, then reversed
+    [[[1.5], [2.5]]]
+    >>> attention(q, k, v, dropout_mask=np.array([[True, False], [True, True]]), dropout=0.5)[0].tolist()  # twice ½ · 1
+    [[[1.0], [4.0]]]
     """
-    r = attention_weights(
-        q, k, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink
-    )
+    seen: Any = {"mask": mask, "causal": causal, "offset": offset, "window": window}
+    r = attention_weights(q, k, bias=bias, scale=scale, softcap=softcap, sink=sink, alibi=alibi, **seen)
     *batch, heads, n_q, n_k = r.scores.shape
-    group = group_of(heads, k.shape[-3])
+    group, factors = group_of(heads, k.shape[-3]), dropout_factors(r.scores.shape, dropout_mask, dropout)
 
     def out(*index: int) -> Scalar:
         *b, h, i, c = index
-        return total(r.weights[*b, h, i, j] * v[*b, h // group, j, c] for j in range(n_k) if r.visible[*b, h, i, j])
+        weights = {j: r.weights[*b, h, i, j] * factors[*b, h, i, j] for j in range(n_k) if r.visible[*b, h, i, j]}
+        return total(w * v[*b, h // group, j, c] for j, w in weights.items())
 
     return tabulate((*batch, heads, n_q, v.shape[-1]), out), r.lse
 

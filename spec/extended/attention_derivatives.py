@@ -3,14 +3,15 @@ and the tangents of both outputs.
 
 This module is not TorchLean's: see `spec.extended`. The letters and the arguments are explained in
 `spec.extended.attention`; w_sink is exp(sink − lse), the share of the sink. With T = g · vᵀ and
-δ = Σⱼ w T:
+δ = Σⱼ w T; under dropout T and the w of dv are multiplied by M / (1 − p):
 
     VJP    dU = w ⊙ (T − δ + g_lse),  dS = dU ⊙ (1 − tanh²(s / c)),
            dq = dS · k × scale,  dk = dSᵀ · q × scale,  dv = wᵀ · g,  dbias = dU,  dsink = Σ w_sink · (g_lse − δ)
     JVP    dU = (dq · k + q · dk) × scale ⊙ (1 − tanh²(s / c)) + dbias,
            dlse = Σ w dU + w_sink · dsink,  dout = Σ w (dU − dlse) v + Σ w dv
 
-dk and dv are summed over the query heads of a group, dbias over the axes along which the bias is
+The slopes of ALiBi are constants: they have no cotangent and no tangent. dk and dv are summed over
+the query heads of a group, dbias over the axes along which the bias is
 broadcast, dsink over rows and batch. A masked key, the bias that masks it, and its tangents are not
 read, and their derivatives are 0.
 
@@ -25,7 +26,7 @@ from jaxtyping import Bool
 from spec.context import Context, Scalar
 from spec.extended.arguments import broadcast
 from spec.extended.attention import attention_weights
-from spec.extended.attention_steps import group_of, total
+from spec.extended.attention_steps import dropout_factors, group_of, total
 from spec.lean import definition
 from spec.scope import alpha
 from spec.tensor_core import Array, Tensor, replicate, tabulate
@@ -49,6 +50,9 @@ def attention_vjp(
     window: tuple[int | None, int | None] = (None, None),
     softcap: Scalar | None = None,
     sink: Tensor[Array, "H"] | None = None,
+    alibi: Tensor[Array, "H"] | None = None,
+    dropout_mask: Bool[Array, "*dropped"] | None = None,
+    dropout: float = 0.0,
     scalar: Context | None = None,
 ) -> tuple[
     Tensor[Array, "*batch H nQ d"],
@@ -75,16 +79,16 @@ def attention_vjp(
     >>> attention_vjp(q, k, v, nothing, one, bias=np.zeros((1, 1)))[3]  # ∂lse/∂u = w, and the bias is added to two keys
     array([[1.]])
     """
-    r = attention_weights(
-        q, k, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink
-    )
+    seen: Any = {"mask": mask, "causal": causal, "offset": offset, "window": window}
+    r = attention_weights(q, k, bias=bias, scale=scale, softcap=softcap, sink=sink, alibi=alibi, **seen)
     *_, heads, n_q, n_k = shape = r.scores.shape
-    group, d_v = group_of(heads, k.shape[-3]), v.shape[-1]
+    group, d_v, factors = group_of(heads, k.shape[-3]), v.shape[-1], dropout_factors(shape, dropout_mask, dropout)
 
     def row(*at: int) -> list[Scalar]:
         *b, h, _ = at
         visible_keys = [j for j in range(n_k) if r.visible[*at, j]]
-        T = {j: total(grad_out[*at, c] * v[*b, h // group, j, c] for c in range(d_v)) for j in visible_keys}
+        of_values = {j: total(grad_out[*at, c] * v[*b, h // group, j, c] for c in range(d_v)) for j in visible_keys}
+        T = {j: of_values[j] * factors[*at, j] for j in visible_keys}
         delta = total(r.weights[*at, j] * T[j] for j in visible_keys)
         from_lse = alpha.zero if grad_lse is None or alpha.is_neg_inf(r.lse[at]) else grad_lse[at]
         dU = [r.weights[*at, j] * (T[j] - delta + from_lse) if j in T else alpha.zero for j in range(n_k)]
@@ -115,7 +119,7 @@ def attention_vjp(
     return (
         tabulate(q.shape, dq),
         tabulate(k.shape, of_key(q, dS)),
-        tabulate(v.shape, of_key(grad_out, r.weights)),
+        tabulate(v.shape, of_key(grad_out, r.weights * factors)),
         None if bias is None else _gathered(dU, bias.shape),
         None
         if sink is None
@@ -142,6 +146,7 @@ def attention_jvp(
     window: tuple[int | None, int | None] = (None, None),
     softcap: Scalar | None = None,
     sink: Tensor[Array, "H"] | None = None,
+    alibi: Tensor[Array, "H"] | None = None,
     scalar: Context | None = None,
 ) -> tuple[Tensor[Array, "*batch H nQ dV"], Tensor[Array, "*batch H nQ"]]:
     """Return (dout, dlse), the derivatives of the results in the direction of the inputs' tangents.
@@ -160,9 +165,8 @@ def attention_jvp(
     for name, along_argument, argument in (("dbias", dbias, bias), ("dsink", dsink, sink)):
         if along_argument is not None and argument is None:
             raise ValueError(f"{name} is given without {name[1:]}, but is the tangent of it.")
-    r = attention_weights(
-        q, k, mask=mask, bias=bias, scale=scale, causal=causal, offset=offset, window=window, softcap=softcap, sink=sink
-    )
+    seen: Any = {"mask": mask, "causal": causal, "offset": offset, "window": window}
+    r = attention_weights(q, k, bias=bias, scale=scale, softcap=softcap, sink=sink, alibi=alibi, **seen)
     *_, heads, _, n_k = shape = r.scores.shape
     group, d = group_of(heads, k.shape[-3]), q.shape[-1]
     along_bias = None if dbias is None else broadcast(dbias, "dbias", shape)

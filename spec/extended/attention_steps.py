@@ -21,7 +21,7 @@ from spec.scope import alpha
 from spec.tensor_core import Array, Tensor, replicate, tabulate
 from spec.tensor_ops import map2_spec, map_spec
 
-__all__ = ["attention_scores", "softcap_scores", "softmax_with_sink", "visible_keys"]
+__all__ = ["attention_scores", "dropout_factors", "softcap_scores", "softmax_with_sink", "visible_keys"]
 
 
 # -- Which keys a query sees -----------------------------------------------------------------------
@@ -178,3 +178,21 @@ def group_of(heads: int, key_heads: int) -> int:
 def total(terms: Iterable[Scalar]) -> Scalar:
     """Return the sum of the terms, a left fold from 0."""
     return reduce(operator.add, terms, alpha.zero)
+
+
+def dropout_factors(
+    shape: tuple[int, ...], dropout_mask: Array | None, dropout: float = 0.0
+) -> Tensor[Array, "*batch H nQ nK"]:
+    """Return the factor of each weight in the output: 1 / (1 − p) where the mask is True, and 0
+    elsewhere; 1 without a mask. p is the dropout.
+
+    Raises ValueError unless 0 ≤ p < 1, and for a dropout without a mask.
+    """
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout={dropout}, but should be at least 0 and less than 1.")
+    if dropout_mask is None:
+        if dropout:
+            raise ValueError(f"dropout={dropout} is given without dropout_mask, but should come with it.")
+        return replicate(alpha.one, shape)
+    kept, factor = broadcast(dropout_mask, "dropout_mask", shape), alpha.div(alpha.one, alpha.one - alpha.lift(dropout))
+    return tabulate(shape, lambda *index: factor if kept[index] else alpha.zero)

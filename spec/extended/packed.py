@@ -10,8 +10,8 @@ used keys, its query i has the position
     p = i              alignment "top_left": the first query has the position of the first key
 
 Shapes: q is (totalQ, H, d), k is (totalK, HKv, d), v is (totalK, HKv, dV); out is (totalQ, H, dV),
-lse (H, totalQ). The options scale, causal, window, softcap and sink are those of
-`spec.extended.attention`.
+lse (H, totalQ). The options scale, causal, window, softcap, sink and alibi are those
+of `spec.extended.attention`.
 
 Rows that no sequence uses are not read, so they may be NaN. In the results they are 0 here; a
 kernel may leave anything there.
@@ -48,7 +48,7 @@ def packed_attention(
         out[R_b], lse[R_b] = attention(q[R_b], k[K_b], v[K_b])
 
     where R_b and K_b are the rows that sequence b uses. The options are seqused_q, seqused_k,
-    alignment, scale, causal, window, softcap, sink and scalar.
+    alignment, scale, causal, window, softcap, sink, alibi and scalar.
 
     Edge cases
     - A sequence without queries gives nothing. A sequence without keys gives rows without a

@@ -42,7 +42,7 @@ def paged_attention(
         k_b[j] = kPages[blockTable[b, j div pageSize], j mod pageSize]  for j < lengths[b]
         out[b], lse[b] = attention(q[b], k_b, v_b), with query i at the position lengths[b] − nQ + i
 
-    The options are cu_q, causal (True by default), scale, window, softcap, sink and scalar.
+    The options are cu_q, causal (True by default), scale, window, softcap, sink, alibi and scalar.
 
     Edge cases
     - A sequence of length 0 has no keys: its queries are rows without a visible key.

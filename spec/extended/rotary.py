@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 
 from spec.context import Context, Scalar
-from spec.extended.arguments import broadcast, finite, pairs_of
+from spec.extended.arguments import broadcast, finite, pairs_of, positive
 from spec.extended.frequency_kinds import default_frequencies
+from spec.extended.rotary_frequencies import rotary_frequencies
 from spec.lean import definition
 from spec.scope import alpha
 from spec.tensor_core import Array, Tensor, nat, tabulate
 
-__all__ = ["mrope_axes", "rope"]
+__all__ = ["mrope_axes", "rope", "rotary_embedding"]
 
 
 @definition()
@@ -37,7 +38,7 @@ def rope(
     inv_freq: Tensor[Array, "pairs"] | None = None,
     attention_factor: Scalar = 1.0,
     rotary_dim: int | None = None,
-    sections: tuple[int, int, int] | None = None,
+    sections: tuple[int, ...] | None = None,
     rope_pairing: str = "adjacent",
     mrope: str = "sectioned",
     scalar: Context | None = None,
@@ -50,9 +51,9 @@ def rope(
     one. Without them row p of the next-to-last axis is at start_pos + p. The pairs lie inside the r
     channels: (2i, 2i + 1) where rope_pairing is `adjacent`, (i, i + r/2) where it is `half`.
 
-    With sections = (t, h, w) positions have a first axis of three: time, height and width.
-    `mrope_axes` says by which of them a pair rotates. If the three positions are equal, the result
-    equals rotation along one axis.
+    With sections = (t, h, w) positions have a first axis of three: time, height and width; with
+    sections = (h, w), of two: height and width. `mrope_axes` says by which of them a pair rotates. If
+    all positions of a row are equal, the result equals rotation along one axis.
 
     Edge cases
     - Position 0 multiplies the r channels by the attention factor.
@@ -101,16 +102,57 @@ def rope(
     return tabulate(x.shape, entry)
 
 
-def mrope_axes(pairs: int, sections: tuple[int, int, int], mrope: str = "sectioned") -> list[int]:
+def rotary_embedding(
+    q: Tensor[Array, "*rows headDim"],
+    k: Tensor[Array, "*others headDim"],
+    positions: Any,
+    kind: str,
+    *,
+    freq_factors: Tensor[Array, "pairs"] | None = None,
+    rope_pairing: str = "adjacent",
+    scalar: Context | None = None,
+    **parameters: Any,
+) -> tuple[Tensor[Array, "*rows headDim"], Tensor[Array, "*others headDim"]]:
+    """Return q and k, each rotated by `rope` with the frequencies and the attention factor of a kind:
+    pair i rotates by the position times f_i / freqFactors_i.
+
+    kind and its parameters, base, rotary_dim and seq_len among them, are those of
+    `rotary_frequencies`. Without freqFactors the frequencies are not divided.
+
+    >>> q = np.array([[1.0, 0.0]])
+    >>> rotary_embedding(q, 2 * q, [1], "linear", factor=2.0, freq_factors=np.array([0.5]))[1].round(4)  # angle 1
+    array([[1.0806, 1.6829]])
+    """
+    f, m = rotary_frequencies(kind, q.shape[-1], scalar=scalar, **parameters)
+    if freq_factors is not None and len(freq_factors) != len(f):
+        raise ValueError(f"freq_factors has {len(freq_factors)} numbers, but should have {len(f)}, one for each pair.")
+    turn: dict[str, Any] = {"attention_factor": m, "rotary_dim": parameters.get("rotary_dim")}
+    turn |= {"positions": positions, "rope_pairing": rope_pairing, "scalar": scalar}
+    if freq_factors is not None:
+        f = _divided(f, freq_factors, scalar=scalar)
+    return rope(q, inv_freq=f, **turn), rope(k, inv_freq=f, **turn)
+
+
+@definition()
+def _divided(
+    f: Tensor[Array, "pairs"], factors: Tensor[Array, "pairs"], scalar: Context | None = None
+) -> Tensor[Array, "pairs"]:
+    """Return each frequency over its factor. A factor that is not above 0 is refused."""
+    return tabulate(f.shape, lambda i: alpha.div(f[i], positive(factors[i], f"freq_factors[{i}]")))
+
+
+def mrope_axes(pairs: int, sections: tuple[int, ...], mrope: str = "sectioned") -> list[int]:
     """Return for each pair the axis by whose positions it rotates: 0 for time, 1 for height, 2 for
-    width. sections = (t, h, w) says how many pairs each axis has.
+    width. sections = (t, h, w) says how many pairs each axis has. Axial positions have two sections
+    (h, w): 0 for height, 1 for width.
 
     - `sectioned`: t pairs of time, then h of height, then w of width.
     - `interleaved`: pair i is height where i mod 3 = 1 and i < 3h, width where i mod 3 = 2 and i <
-      3w, and time elsewhere.
+      3w, and time elsewhere. With two sections pair i is width where i mod 2 = 1 and i < 2w, and
+      height elsewhere. Large h and w are saturated: 3h beyond the number of pairs gives fewer
+      than h pairs of height, and time has the others.
 
-    Raises ValueError if the sections do not add up to the number of pairs, or if the rule gives
-    other numbers of pairs.
+    Raises ValueError if the sections do not add up to the number of pairs.
 
     Qwen2-VL (`mrope_section` 16, 24, 24) is sectioned, Qwen3-VL (24, 20, 20) interleaved, both with
     heads of 128 channels (the defaults of transformers 5.23, `modeling_qwen2_vl.py` and
@@ -120,28 +162,31 @@ def mrope_axes(pairs: int, sections: tuple[int, int, int], mrope: str = "section
     ([0, 0, 1, 2], [0, 1, 2, 0])
     >>> mrope_axes(64, (16, 24, 24))[16], mrope_axes(64, (24, 20, 20), "interleaved")[58:64]
     (1, [1, 2, 0, 0, 0, 0])
+    >>> [mrope_axes(32, (8, 12, 12), "interleaved").count(axis) for axis in range(3)]  # saturated
+    [11, 11, 10]
     """
-    t, h, w = (nat(n, f"sections[{axis}]") for axis, n in enumerate(sections))
-    if t + h + w != pairs:
-        raise ValueError(f"sections={sections} have {t + h + w} pairs, but should have {pairs}.")
+    n, numbers = _section_count(sections), [nat(number, f"sections[{axis}]") for axis, number in enumerate(sections)]
+    if sum(numbers) != pairs:
+        raise ValueError(f"sections={sections} have {sum(numbers)} pairs, but should have {pairs}.")
     if mrope == "sectioned":
-        return [0] * t + [1] * h + [2] * w
+        return [axis for axis, number in enumerate(numbers) for _ in range(number)]
     if mrope != "interleaved":
         raise ValueError(f"mrope={mrope!r}, but should be 'sectioned' or 'interleaved'.")
-    axes = [1 if i % 3 == 1 and i < 3 * h else 2 if i % 3 == 2 and i < 3 * w else 0 for i in range(pairs)]
-    counts = tuple(axes.count(axis) for axis in range(3))
-    if counts != (t, h, w):
-        raise ValueError(
-            f"sections={sections}, but interleaving {pairs} pairs by them gives {counts}: there is no such layout."
-        )
-    return axes
+    return [i % n if i < n * numbers[i % n] else 0 for i in range(pairs)]
+
+
+def _section_count(sections: tuple[int, ...]) -> int:
+    """Return the number of axes of positions. Raises ValueError unless it is two or three."""
+    if len(sections) not in (2, 3):
+        raise ValueError(f"sections={sections}, but should have two numbers or three.")
+    return len(sections)
 
 
 def _positions_of(positions: Any, start_pos: int, rows: tuple[int, ...], sections: Any) -> Array:
     """Return the position of each row along each axis. The first axis of the result has one entry,
-    or three with sections.
+    or one for each section.
     """
-    axes = (1,) if sections is None else (3,)
+    axes = (1,) if sections is None else (_section_count(sections),)
     if positions is None:
         return np.broadcast_to(start_pos + np.arange(rows[-1] if rows else 1).reshape(rows[-1:]), (*axes, *rows))
     if start_pos:
@@ -156,7 +201,7 @@ def _positions_of(positions: Any, start_pos: int, rows: tuple[int, ...], section
     if position_array.shape[:1] != axes:
         raise ValueError(
             f"positions have shape {position_array.shape}, "
-            "but should have an axis of 3 in front: time, height and width."
+            f"but should have an axis of {axes[0]} in front, one entry for each section."
         )
     return np.stack([broadcast(of_axis, "positions", rows) for of_axis in position_array])
 

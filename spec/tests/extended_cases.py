@@ -53,6 +53,8 @@ def features(draw, batch, heads, n_q, n_k):
     if draw(st.booleans()):
         found["sink"] = draw(arrays(heads)) if draw(st.booleans()) else np.where(np.arange(heads) % 2, 0.5, -np.inf)
     if draw(st.booleans()):
+        found["alibi"] = draw(arrays(heads))
+    if draw(st.booleans()):
         found["offset"] = (
             np.array([draw(st.integers(-1, 2)) for _ in range(*batch)]) if batch else draw(st.integers(-2, 3))
         )
@@ -73,6 +75,9 @@ def inputs_of_attention(draw, domain, derivatives=()):
         "v": draw(arrays(*batch, key_heads, n_k, d_v)),
         **draw(features(batch, heads, n_q, n_k)),
     }
+    if "tangents" not in derivatives and draw(st.booleans()):
+        found["dropout_mask"] = draw(masks(*_broadcast_shape(draw, *batch, heads, n_q, n_k)))
+        found["dropout"] = draw(st.sampled_from([0.0, 0.5, 0.25]))
     if "tangents" in derivatives:
         found |= {
             "d" + name: draw(arrays(*found[name].shape)) for name in ("q", "k", "v", "bias", "sink") if name in found
@@ -88,7 +93,7 @@ def latent_rows(draw, domain):
     batch, heads = draw(st.sampled_from([(), (2,)])), draw(sizes(1, 2))
     n_q, n_k, d = draw(sizes(1, 2)), draw(sizes(0, 3)), draw(sizes(1, 2))
     found = draw(features(batch, heads, n_q, n_k))
-    return {name: value for name, value in found.items() if name not in ("bias", "scale")} | {
+    return {name: value for name, value in found.items() if name not in ("bias", "scale", "alibi")} | {
         "q": draw(arrays(*batch, heads, n_q, d, magnitudes=domain.magnitudes)),
         "latent": draw(arrays(*batch, n_k, d)),
         "value_dim": draw(sizes(0, d)),
@@ -126,8 +131,7 @@ def packed(draw, domain, cotangents=False):
         **({"grad_out": (total["q"], heads, d_v), "grad_lse": (heads, total["q"])} if cotangents else {}),
     }.items():
         found[name] = draw(arrays(*shape, magnitudes=domain.magnitudes if name == "q" else (1,)))
-    if draw(st.booleans()):
-        found["sink"] = draw(arrays(heads))
+    found |= {name: draw(arrays(heads)) for name in ("sink", "alibi") if draw(st.booleans())}
     side = st.none() | st.integers(0, 2)
     return found | {"window": (draw(side), draw(side)), "softcap": draw(st.sampled_from([None, 0.5]))}
 
@@ -147,8 +151,7 @@ def paged(draw, domain):
     of_queries = (int(found["cu_q"][-1]),) if "cu_q" in found else (sequences, draw(sizes(1, 2)))
     found["q"] = draw(arrays(*of_queries, heads, d, magnitudes=domain.magnitudes))
     found["k_pages"], found["v_pages"] = (draw(arrays(pages, size, key_heads, width)) for width in (d, d_v))
-    if draw(st.booleans()):
-        found["sink"] = draw(arrays(heads))
+    found |= {name: draw(arrays(heads)) for name in ("sink", "alibi") if draw(st.booleans())}
     side = st.none() | st.integers(0, 2)
     return found | {"window": (draw(side), draw(side)), "softcap": draw(st.sampled_from([None, 0.5]))}
 

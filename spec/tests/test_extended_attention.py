@@ -51,6 +51,9 @@ def vectorised(
     window=(None, None),
     softcap=None,
     sink=None,
+    alibi=None,
+    dropout_mask=None,
+    dropout=0.0,
 ):
     """(out, lse) with whole arrays."""
     q, k, v = MPF(q), *(np.repeat(MPF(t), q.shape[-3] // k.shape[-3], axis=-3) for t in (k, v))
@@ -61,6 +64,8 @@ def vectorised(
         s = s + np.where(bias == -math.inf, 0, MPF(bias))
     first = np.asarray(0 if offset is None else offset)[..., None, None, None]
     ahead = np.arange(s.shape[-1]) - np.arange(s.shape[-2])[:, None] - first
+    if alibi is not None:
+        s = s - MPF(alibi)[:, None, None] * np.abs(ahead)
     left, right = (math.inf if side is None else side for side in window)
     seen = np.broadcast_to((-left <= ahead) & (ahead <= right), s.shape)
     for condition in (ahead <= 0 if causal else None, mask, None if bias is None else bias != -math.inf):
@@ -69,7 +74,8 @@ def vectorised(
     D = e.sum(-1) + (0 if sink is None else EXP(MPF(sink))[:, None])
     empty = D == 0
     D = np.where(empty, mpmath.mpf(1), D)
-    return np.matmul(e, v) / D[..., None], np.where(empty, -mpmath.inf, LOG(D))
+    of_values = e if dropout_mask is None else np.where(dropout_mask, e / (1 - mpmath.mpf(dropout)), mpmath.mpf(0))
+    return np.matmul(of_values, v) / D[..., None], np.where(empty, -mpmath.inf, LOG(D))
 
 
 def assert_encloses(balls, numbers):
@@ -126,6 +132,7 @@ EVERYTHING = {
     "window": (2, 1),
     "softcap": 2.0,
     "sink": np.array([0.25, -np.inf]),
+    "alibi": np.array([0.5, -1.25]),
 }
 QKV = {"q": drawn(2, 2, 3, 2), "k": drawn(2, 1, 4, 2, seed=1), "v": drawn(2, 1, 4, 3, seed=2)}
 

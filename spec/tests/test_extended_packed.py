@@ -30,7 +30,9 @@ def labels(cu, used, total):
 
 
 def one_mask(q, k, cu_q, cu_k, seqused_q=None, seqused_k=None, alignment="bottom_right", causal=False, window=None):
-    """Which query row sees which key row; also the rows that no sequence uses, on either side."""
+    """Which query row sees which key row; also the rows that no sequence uses, on either side, and how
+    far each key is ahead of each query.
+    """
     (of_q, i), (of_k, j) = labels(cu_q, seqused_q, len(q)), labels(cu_k, seqused_k, len(k))
     n_q, n_k = ([np.sum(of == b) for b in range(len(cu_q) - 1)] for of in (of_q, of_k))
     shift = np.array([n_k[b] - n_q[b] if b >= 0 and alignment == "bottom_right" else 0 for b in of_q], int)
@@ -39,7 +41,7 @@ def one_mask(q, k, cu_q, cu_k, seqused_q=None, seqused_k=None, alignment="bottom
     seen = (of_q[:, None] == of_k) & (of_q[:, None] >= 0)
     seen &= (not causal) | (ahead <= 0)
     seen &= True if left is None else ahead >= -left
-    return seen & (True if right is None else ahead <= right), of_q < 0, of_k < 0
+    return seen & (True if right is None else ahead <= right), of_q < 0, of_k < 0, ahead
 
 
 def swapped(x):
@@ -50,13 +52,16 @@ def balls(case):
     return {name: tensor(x, ARB) if getattr(x, "dtype", None) == np.float64 else x for name, x in case.items()}
 
 
-def dense(case):
-    """The arguments of dense attention on the same rows."""
-    return [swapped(case[name]) for name in "qkv"], {name: case[name] for name in OPTIONS if name in case}
+def dense(case, ahead):
+    """The arguments of dense attention on the same rows; ALiBi is a bias."""
+    options = {name: case[name] for name in OPTIONS if name in case}
+    if "alibi" in case:
+        options["bias"] = -case["alibi"][:, None, None] * np.abs(ahead).astype(object)
+    return [swapped(case[name]) for name in "qkv"], options
 
 
 def mask_of(case):
-    left_out = ("q", "k", "v", "grad_out", "grad_lse", *OPTIONS)
+    left_out = ("q", "k", "v", "grad_out", "grad_lse", "alibi", *OPTIONS)
     return one_mask(case["q"], case["k"], **{name: x for name, x in case.items() if name not in left_out})
 
 
@@ -68,7 +73,8 @@ def overlap(first, second):
 @given(packed(MODERATE))
 def test_packed_sequences_equal_dense_attention_under_one_mask(case):
     case = balls(case)
-    (seen, unused, _), (arrays, options) = mask_of(case), dense(case)
+    seen, unused, _, ahead = mask_of(case)
+    arrays, options = dense(case, ahead)
     out, lse = packed_attention(**case, scalar=ARB)
     dense_out, dense_lse = attention(*arrays, mask=seen, **options, scalar=ARB)
     overlap(out[~unused], swapped(dense_out)[~unused])
@@ -79,7 +85,8 @@ def test_packed_sequences_equal_dense_attention_under_one_mask(case):
 @given(packed(MODERATE, cotangents=True))
 def test_cotangents_equal_those_of_dense_attention_under_one_mask(case):
     case = balls(case)
-    (seen, unused, _), (arrays, options) = mask_of(case), dense(case)
+    seen, unused, _, ahead = mask_of(case)
+    arrays, options = dense(case, ahead)
     case["grad_out"][unused], case["grad_lse"][:, unused] = ARB.zero, ARB.zero
     found = packed_attention_vjp(**case, scalar=ARB)
     cotangents = swapped(case["grad_out"]), case["grad_lse"]
@@ -97,7 +104,7 @@ def product(first, second):
 
 @given(packed(MODERATE, cotangents=True))
 def test_cotangents_are_the_derivative_of_the_definition(case):
-    _, unused, _ = mask_of(case)
+    _, unused, *_ = mask_of(case)
     case["grad_out"][unused], case["grad_lse"][:, unused] = 0.0, 0.0
     names = [name for name in ("q", "k", "v", "sink") if name in case]
     moves = {name: np.cos(np.arange(case[name].size)).reshape(case[name].shape) for name in names}

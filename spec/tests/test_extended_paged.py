@@ -22,8 +22,10 @@ def position_of(slot, row, length, size):
     return [j for j in range(length) if row[j // size] == page and j % size == place]
 
 
-def dense(q, k_pages, v_pages, row, length, causal, window=(None, None), **options):
-    """One sequence: dense attention over each key of each slot, in the order of the pages."""
+def dense(q, k_pages, v_pages, row, length, causal, window=(None, None), alibi=None, **options):
+    """One sequence: dense attention over each key of each slot, in the order of the pages. ALiBi is a
+    bias.
+    """
     slots = [slot for slot in np.ndindex(k_pages.shape[:2]) for _ in position_of(slot, row, length, k_pages.shape[1])]
     keys = [
         j for slot in np.ndindex(k_pages.shape[:2]) for j in position_of(slot, row, length, k_pages.shape[1])
@@ -36,6 +38,8 @@ def dense(q, k_pages, v_pages, row, length, causal, window=(None, None), **optio
     k, v = (
         np.array([x[slot] for slot in slots], x.dtype).reshape(len(slots), *x.shape[2:]) for x in (k_pages, v_pages)
     )
+    if alibi is not None:
+        options["bias"] = -alibi[:, None, None] * np.abs(ahead).astype(object)
     arrays = (np.swapaxes(x, 0, 1) for x in (q, k, v))
     out, lse = attention(*arrays, mask=seen, **options, scalar=ARB)
     return np.swapaxes(out, 0, 1), lse
@@ -50,7 +54,7 @@ def overlap(first, second):
 def test_pages_equal_dense_attention_over_all_slots_under_a_mask(case):
     case = {name: tensor(x, ARB) if getattr(x, "dtype", None) == np.float64 else x for name, x in case.items()}
     out, lse = paged_attention(**case, scalar=ARB)
-    options = {name: case[name] for name in ("causal", "window", "softcap", "sink") if name in case}
+    options = {name: case[name] for name in ("causal", "window", "softcap", "sink", "alibi") if name in case}
     pages = case["k_pages"], case["v_pages"]
     for b, (row, length) in enumerate(zip(case["block_table"], case["lengths"], strict=True)):
         rows = slice(*case["cu_q"][b : b + 2]) if "cu_q" in case else b

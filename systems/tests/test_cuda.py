@@ -36,6 +36,7 @@ def test_every_backend_is_there_in_every_type_that_it_has():
         **dict.fromkeys(
             ("torch CUDA math", "torch CUDA flex compiled", "Triton CUDA"), "float32 TF32 float16 bfloat16"
         ),
+        "Triton CUDA pages": "float32 bfloat16",
         "torch CUDA memory-efficient": "float32 float16 bfloat16",
         **dict.fromkeys(
             (f"torch CUDA {name}" for name in ("flash", "flash causal", "cuDNN", "cuDNN causal", "varlen")),
@@ -149,8 +150,9 @@ def test_flex_is_compiled_once_and_called_with_masks_of_blocks(monkeypatch):
 
 
 def launched(
-    grid, q, k, v, mask, out, lse, n_q, n_k, d, d_v, group, scale, masked, causal, precision, block, width, width_v
-):
+    grid, q, k, v, mask, out, lse, n_q, n_k, d, d_v, k_head, k_row, group, scale, left, right,
+    masked, causal, precision, block, width, width_v,
+):  # fmt: skip
     """The output that the kernel writes, computed in another way.
 
     The names of the arguments show that the kernel is called as it is written.
@@ -160,8 +162,11 @@ def launched(
     assert block >= 16
     assert all(w >= n and w >= 16 and w & (w - 1) == 0 for n, w in ((d, width), (d_v, width_v)))
     places = torch.arange(n_heads) // group
+    assert k.stride() == (k_head, k_row, 1)
     scores = q.reshape(n_heads, n_q, d).float() @ k.reshape(-1, n_k, d)[places].float().mT * scale
     allowed = mask.reshape(n_heads, n_q, n_k) != 0 if masked else torch.ones(n_heads, n_q, n_k, dtype=torch.bool)
+    ahead = torch.arange(n_k) - torch.arange(n_q)[:, None]
+    allowed = allowed & (ahead >= -left) & (ahead <= right)
     scores[~(allowed.tril() if causal else allowed)] = -torch.inf
     in_base_2 = torch.logsumexp(scores * np.log(2), -1)
     lse[:] = in_base_2.reshape(lse.shape)
@@ -169,7 +174,7 @@ def launched(
     out[:] = (weights @ v.reshape(-1, n_k, d_v)[places].float()).reshape(out.shape)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMED if name.startswith("Triton")])
+@pytest.mark.parametrize("name", [name for name in NAMED if name.startswith("Triton") and "pages" not in name])
 def test_the_kernel_in_triton_is_launched_on_what_it_takes(name, monkeypatch):
     monkeypatch.setattr(triton_attention, "_launch", launched)
     agreements = [law.id for law in LAWS if law.agreement and law.operation in NAMED[name].operations]

@@ -19,6 +19,7 @@ PROMISES = {
     ("properties.contract.implementation", "Implementation"),
     ("properties.contract.features", "FEATURES"),
     ("properties.contract.concatenating", "concatenating"),
+    ("properties.interpreters", "is_interpreting"),
 }
 LOOKS = "importlib.util", "find_spec"  # whether a library is installed, which imports nothing
 SPEC = {"Array"}  # a type; TorchLean's port is the spec itself

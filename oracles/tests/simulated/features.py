@@ -36,6 +36,8 @@ class Features(NamedTuple):
     alone       whether the log-sum-exp is over the keys without the sink
     alike       the fully masked rows that give all keys the same weight, (rows, 1)
     flows       whether derivatives flow in these rows
+    slope       ALiBi's, (rows, 1)
+    steps       what the slopes multiply, (rows, keys)
     """
 
     cap: float | None = None
@@ -51,6 +53,8 @@ class Features(NamedTuple):
     alone: bool = False
     alike: Mask | None = None
     flows: bool = False
+    slope: Array | None = None
+    steps: Array | None = None
 
 
 class FeaturedKernel(Kernel):
@@ -108,16 +112,26 @@ class FeaturedKernel(Kernel):
 
     def logits(self, s: Array) -> Array:
         """The logits after the softcap, the bias, and the change of base."""
-        bias = None if self.of.bias is None else rounding(self.a.bias)(self.of.bias)
         if self.of.after_bias:
-            s = s if bias is None else self.held(self.work(s + bias))
+            s = self.biased(s)
             return self.in_base(self.capped(s if self.of.blocked is None else np.where(self.of.blocked, -np.inf, s)))
         t = self.capped(s)
-        if bias is None:
-            return self.in_base(t)
         if self.form.biased:
-            return self.in_base(self.held(self.work(t + bias)))
-        return self.held(self.work(self.in_base(t) + self.in_base(bias)))
+            return self.in_base(self.biased(t))
+        u = self.in_base(t)
+        if self.of.bias is not None:
+            u = self.held(self.work(u + self.in_base(rounding(self.a.bias)(self.of.bias))))
+        return u if self.of.slope is None else self.held(self.work(u + self.distances(self.in_base(self.of.slope))))
+
+    def biased(self, s: Array) -> Array:
+        """s plus the bias, and plus ALiBi."""
+        s = s if self.of.bias is None else self.held(self.work(s + rounding(self.a.bias)(self.of.bias)))
+        return s if self.of.slope is None else self.held(self.work(s + self.distances(self.of.slope)))
+
+    def distances(self, slope: Array) -> Array:
+        """A slope times the distances, each of them a number of the format."""
+        assert self.of.steps is not None
+        return self.work(self.work(slope) * self.work(self.of.steps.astype(np.float64)))
 
     def attended(self, s: Array, v: Array, signs: Array) -> Forward:
         """The result with the sink as a key of value 0, if the form puts it among the keys."""
@@ -170,9 +184,7 @@ class FeaturedKernel(Kernel):
         if self.cap is None:
             return x
         s = self.stored(q, k)
-        y = self.quotient(
-            self.held(self.work(s + self.of.bias)) if self.of.after_bias and self.of.bias is not None else s
-        )
+        y = self.quotient(self.biased(s) if self.of.after_bias else s)
         work = self.work
         h = work(1 - work(y * y)) if self.form.squared else work(work(1 - y) * work(1 + y))
         return self.held(work(x * h if self.of.blocked is None else np.where(self.of.blocked, 0.0, x * h)))

@@ -193,6 +193,8 @@ class Case:
     values: str = "normal"
     prepare: Callable[[Array, Array, Array], None] = lambda k, v, g: None
     bias: bool = False
+    slope: float | None = None
+    scale: float | None = None
 
     def inputs(self) -> tuple[Array, ...]:
         """q, k, v, the cotangent, and the tangent of q."""
@@ -214,7 +216,16 @@ class Case:
         a = self.arithmetic
         budgets: tuple[Enclosure, ...]
         results: tuple[Array, ...]
-        if self.bias or kernel.cap is not None:
+        if self.slope is not None:
+            distances = np.abs(np.subtract.outer(np.arange(self.sizes[0]), np.arange(self.sizes[1])))
+            slopes = np.array([self.slope])
+            budgets = (
+                attention(q[None], k[None], v[None], alibi=slopes, scale=self.scale, softcap=kernel.cap, arithmetic=a)[
+                    0
+                ],
+            )
+            results = (replace(kernel, bias=-self.slope * distances).forward(q, k, v)[None],)
+        elif self.bias or kernel.cap is not None:
             bias = np.random.default_rng(1).standard_normal(self.sizes[:2]) if self.bias else None
             budgets = (attention(q[None], k[None], v[None], bias=bias, softcap=kernel.cap, arithmetic=a)[0],)
             results = (replace(kernel, bias=bias).forward(q, k, v)[None],)
@@ -336,6 +347,13 @@ KERNELS = {
     "fixed-point quotient": Kernel(cap=32.0, quotient=steps),
     "scores moved by a step": Kernel(score=apart_by_steps, biased=apart_by_steps),
     "bfloat16 sum with a bias": Kernel(biased=brain16),
+    "nine bits from the slope to the weight": Kernel(
+        cap=4.0,
+        read_bias=lambda x: x * (1 + 5.9 * 2.0**-9),
+        biased=lambda x: x * (1 + 2.9 * 2.0**-9),
+        exp=lambda x: np.exp(x * (1 + 5.9 * 2.0**-9)),
+    ),
+    "slopes over the scale flushed to zero": Kernel(read_bias=lambda x: 0.0 * x),
     "truncated operands": Kernel(operands=chopped(10)),
     "bfloat16 scaled queries": Kernel(scaled_q=brain16),
     "bfloat16 scores": Kernel(score=brain16),
@@ -473,6 +491,17 @@ CASES = {
     "cap": Case(replace(FLOAT64, tanh=COARSE), (4, 8, 8, 2), q=4),
     "cap_absolute": Case(replace(FLOAT64, tanh=ABSOLUTE), (4, 8, 8, 2)),
     "biased": Case(replace(FLOAT64, scores=BRAIN16), (4, 8, 8, 2), q=0, bias=True),
+    "alibi": Case(
+        replace(EAGER, elementwise=NINE_BITS, scale_on_inputs=None, saved_output=None),
+        (1, 2, 1, 1),
+        values="one",
+        q=0,
+        prepare=first_key_and_value_zero,
+        slope=8.0,
+    ),
+    "alibi_underflow": Case(
+        replace(FLOAT64, elementwise=FIXED), (1, 8, 0, 1), slope=0.4375 * 2.0 ** (16 - 20), scale=2.0**16
+    ),
     "tangent_dot": Case(
         replace(FLOAT64, accumulate=2.0 ** (-9)),
         (4, 2, 256, 1),

@@ -132,6 +132,10 @@ def _run(report: dict[str, Any]) -> dict[str, Any]:
         command += ["--shape", shape]
     if settings.get("only"):
         command += ["--only", *settings["only"]]
+    if settings.get("interpret"):
+        command += ["--interpret"]
+    if settings.get("cost"):
+        command += ["--cost", f"{settings['cost']:g}"]
     if settings.get("time_limit"):
         command += ["--time-limit", f"{settings['time_limit']:g}"]
     if settings.get("timeout", _DEFAULT_TIMEOUT) != _DEFAULT_TIMEOUT:

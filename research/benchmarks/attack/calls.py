@@ -113,9 +113,10 @@ def drawn(
     domain: Domain = ANY,
     meant: Conventions | None = None,
     rank: int = 0,
+    arithmetic: str = "float64",
 ) -> Call:
     """A call of a domain under conventions, with `rank` leading axes. `sizes` gives the choices for
-    a size; other sizes are small.
+    a size; other sizes are small. The arithmetic says which arrays are on a grid.
     """
     definition = OPERATIONS[operation]
     allowed = {name: [n for n in choices if 0 < n <= SMALL.get(name, n)] for name, choices in domain.sizes.items()}
@@ -125,7 +126,7 @@ def drawn(
     domain = replace(domain, sizes={name: tuple(choices) for name, choices in (smallest | {**sizes}).items()})
     ranks = (rank + ("num_heads" in definition.axes.get("q", ())),)
     oracle = Implementation(
-        "oracle", {operation: definition.oracle}, conventions=meant, features=FEATURES, batch_ranks=ranks
+        "oracle", {operation: definition.oracle}, arithmetic, meant, features=FEATURES, batch_ranks=ranks
     )
     options = {
         parameter: x
@@ -199,11 +200,15 @@ def changed_array(call: Call, rng: Generator) -> Call:
 
 def fitting(options: Options) -> Options:
     """The options, a window that counts keys with at least one of them, and no mask beside
-    causality where both are refused.
+    causality where both are refused. There is no dropout without a mask, and none where fully masked
+    rows are uniform.
     """
     meaning, (left, right) = options.get("conventions") or Conventions(), options.get("window", (None, None))
     if meaning.window == "count" and left == 0:
         options = options | {"window": (1, right)}
+    if meaning.dead_rows == "uniform" or "dropout_mask" not in options:
+        kept = ("dropout_mask", "dropout")
+        options = {name: x for name, x in options.items() if name not in kept}
     if meaning.causal_with_mask == "refuse" and {"causal", "mask"} <= options.keys():
         return {name: x for name, x in options.items() if name != "causal"}
     return options

@@ -17,7 +17,7 @@ from numpy.random import Generator
 from oracles import Conventions, Enclosure
 from properties.contract.operations import OPERATIONS as CONTRACT
 from properties.strategies.climb import Climbed, Effort, Height, climb
-from research.benchmarks.attack import features, frequencies, packed, parts
+from research.benchmarks.attack import features, frequencies, packed, parts, quantised
 from research.benchmarks.attack.calls import POISON, Call, changed, changed_array, conventions, drawn, everyday, mixed
 from research.benchmarks.attack.inputs import ATTENTION, ROTARY, SCORES, Operands, plain, position
 from research.benchmarks.judge import SPEC, Meaning, compare, enclosed
@@ -269,6 +269,7 @@ OPERATIONS: dict[str, Target] = {
     **{o: _at(o) for o in ("sinusoidal_positional_encoding", "rope_angles", "rope_tables")},
     "inv_freq": Target({"plain": _width}, lambda _, rng: _width(rng), _in_order),
     **{o: _featured(o) for o in ("attention", "attention_vjp", "attention_jvp")},
+    "attention of codes": _named(quantised.QUANTISED_FAMILIES, quantised.quantised, quantised.changed),
     **{
         o: _named(packed.PACKED, partial(packed.packed, o), packed.changed)
         for o in ("packed_attention", "packed_attention_vjp", "paged_attention")
@@ -277,6 +278,7 @@ OPERATIONS: dict[str, Target] = {
     "merge_attention": _named(tuple(parts.MERGED), parts.merged, changed),
     "alibi_slopes": _of_numbers(parts.alibi_slopes),
     "alibi_bias": _of_numbers(parts.alibi_bias),
+    "rotary_embedding": _named(("drawn",), lambda _, rng: frequencies.embedded(rng), changed_array),
     "rotary_frequencies": Target(frequencies.FREQUENCIES, frequencies.changed, _by_keyword),
     "rope at positions": _named(frequencies.ROTATIONS, partial(frequencies.rotated, "rope"), frequencies.changed),
     "rope_vjp at positions": _named(

@@ -167,7 +167,7 @@ def draw(family: str, a: Arithmetic, rng: Generator) -> FeaturedTrial:
     tangents = {
         f"d{name}": rng.standard_normal(arrays[name].shape) * 10.0 ** rng.uniform(-2, 2)
         for name in INPUTS
-        if name in arrays
+        if name in arrays and name != "alibi"
     }
     arrays = {name: _held(x, a) for name, x in (arrays | tangents).items()}
     return FeaturedTrial(arrays, fitting(options), any_form(a, rng), int(rng.integers(2**31)))
@@ -175,7 +175,7 @@ def draw(family: str, a: Arithmetic, rng: Generator) -> FeaturedTrial:
 
 def _options(a: Arithmetic, rng: Generator, arrays: dict[str, Array], drawn: dict[str, Any]) -> dict[str, Any]:
     """The options with a scale that the format holds, and a cap that binary32 holds."""
-    results = dict(drawn)
+    results = {name: x for name, x in drawn.items() if name not in ("dropout_mask", "dropout")}
     if "scale" in results:
         results["scale"] = float(rounding(a.elementwise)(np.array(results["scale"])))
     if "softcap" in results:
@@ -245,7 +245,9 @@ def _problems(a: Arithmetic, trial: FeaturedTrial, reading: Reading) -> list[_Ro
     by_row = {
         "bias": spread("bias", whole, n_k), "sink": spread("sink", of_head, 1), "of_lse": spread("grad_lse", of_row, 1),
         "dbias": spread("dbias", whole, n_k), "dsink": spread("dsink", of_head, 1),
+        "slope": spread("alibi", of_head, 1),
     }  # fmt: skip
+    steps = np.broadcast_to(reading.steps, (n_heads, n_q, n_k)).reshape(kv_heads, group * n_q, n_k)
     alike = reading.dead & (conventions.dead_rows == "uniform")
     left_out = (reading.dead & ~alike).reshape(kv_heads, group * n_q)
     reads = (reading.visible | alike[..., None]).reshape(kv_heads, group * n_q, n_k)
@@ -262,6 +264,7 @@ def _problems(a: Arithmetic, trial: FeaturedTrial, reading: Reading) -> list[_Ro
             alone=conventions.lse_sink == "excluded" and "sink" in trial.arrays,
             alike=alike.reshape(kv_heads, -1)[j][places][:, None],
             flows=conventions.dead_rows_flow,
+            steps=steps[j][places],
             **{name: None if x is None else x[j][places] for name, x in by_row.items()},
         )
         keyless = not (visible.any(axis=1).all() or reading.everything)

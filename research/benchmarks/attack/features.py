@@ -35,7 +35,7 @@ LONG = ("rising", "edges")
 SMALL = 32
 """Scores up to which caps may act on more than them: there each entry of a gradient is a series of its own."""
 LEAST_CAP, LARGEST_CAP = 2.0**-1074, 1e308
-INPUTS = ("q", "k", "v", "bias", "sink")
+INPUTS = ("q", "k", "v", "bias", "sink", "alibi")
 SIZES: Sizes = {"n_q": range(1, 4), "n_k": range(5), "head_dim": range(4), "value_dim": (1, 2)}
 """Sizes of 0 among them."""
 
@@ -166,6 +166,7 @@ def far_offsets(rng: Generator, arrays: Arrays, options: Options) -> None:
         None if rng.random() < 0.3 else min(far + int(rng.integers(-n_q - 1, n_k + 2)), 2**53) for _ in range(2)
     )
     options |= fitting(options)
+    arrays.pop("alibi", None)  # distances are integers of float64
 
 
 def one_bias_for_all(rng: Generator, arrays: Arrays, options: Options) -> None:
@@ -222,6 +223,8 @@ def unaimed(rng: Generator, arrays: Arrays, options: Options) -> None:
         options["softcap"] = cap(highest(arrays, options), 10.0 ** rng.choice([rng.uniform(-2, 2), rng.uniform(-8, 8)]))
     if "bias" in arrays and rng.random() < 0.4:
         arrays["bias"] = arrays["bias"] * rng.choice([30.0, min(highest(arrays, options), 1e290)])
+    if "alibi" in arrays and rng.random() < 0.5:
+        arrays["alibi"] = arrays["alibi"] * 10.0 ** rng.choice([rng.uniform(-3, 3), rng.uniform(-30, 30)])
     if options.get("scale") in (0.3, -0.5):
         options["scale"] = float(10.0 ** rng.uniform(-3, 3))
 

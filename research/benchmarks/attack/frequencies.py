@@ -22,7 +22,7 @@ from research.benchmarks.attack.calls import Call, Options, changed_array, conve
 from research.benchmarks.attack.inputs import plain, position
 from research.benchmarks.exact.rotary import rotary_frequencies
 
-__all__ = ["FREQUENCIES", "ROTATIONS", "TABLES", "changed", "frequencies", "rotated"]
+__all__ = ["FREQUENCIES", "ROTATIONS", "TABLES", "changed", "embedded", "frequencies", "rotated"]
 
 PLACES = ("normal", "kinks", "factor near one", "extremes")
 MOST = 2**53
@@ -180,7 +180,8 @@ def rotated(operation: str, family: str, rng: Generator) -> Call:
         parameters_said |= {
             "rotary_dim": 2 * pairs,
             "positions": parameters_said.get(
-                "positions", np.stack([rows] * 3) if "sections" in parameters_said else rows
+                "positions",
+                np.stack([rows] * len(parameters_said["sections"])) if "sections" in parameters_said else rows,
             ),
         }
         del parameters_said["start_pos"]
@@ -201,6 +202,13 @@ def rotated(operation: str, family: str, rng: Generator) -> Call:
             rng.choice([0.0, -0.5, 1 + 2.0**-52, 10.0 ** rng.uniform(-300, 290)])
         )
     return Call(operation, arrays, parameters_said)
+
+
+def embedded(rng: Generator) -> Call:
+    """Queries and keys, rotated by a kind of frequencies."""
+    call = drawn("rotary_embedding", rng, {"head_dim": (4, 6)}, meant=conventions("rotary_embedding", rng))
+    arrays = {name: plain(rng, call.arrays[name].shape) for name in "qk"}
+    return Call(call.operation, arrays, call.options | {n: x for n, x in call.arrays.items() if n not in arrays})
 
 
 def changed(call: Call, rng: Generator) -> Call:

@@ -21,16 +21,31 @@ __all__ = ["attention", "forward", "per_unit", "present", "rows_of", "with_dead_
 def attention(given: Given) -> tuple[Balls, ...]:
     """(out, lse)."""
     reading = read(given)
-    out, lse = forward(reading, {name: tensor(x, ARB) for name, x in reading.x.items()}, ARB)
-    return rows_of(given, reading, *with_dead_rows(reading, out, lse, tensor(reading.x["v"], ARB)))
+    x = {name: tensor(y, ARB) for name, y in reading.x.items()} | _numbers(given, reading)
+    out, lse = forward(reading, x, ARB)
+    return rows_of(given, reading, *with_dead_rows(reading, out, lse, x["v"]))
+
+
+def _numbers(given: Given, reading: Reading) -> dict[str, Balls]:
+    """The numbers of codes, of the arrays that have a scale with all axes of the codes."""
+    found = {}
+    for name in "qkv":
+        if given.get(f"{name}_scale") is None:
+            continue
+        codes, scale = reading.x[name], np.broadcast_to(given[f"{name}_scale"], given[name].shape)
+        scale = tensor(reading.meant(scale) if name == "q" and codes.shape[-3] > 1 else scale, ARB)
+        codes = tensor(codes, ARB)
+        found[name] = codes / scale if reading.conventions.fp8_scale == "divide" else codes * scale
+    return found
 
 
 def forward(reading: Reading, x: dict[str, Balls], scalar: Context) -> tuple[Balls, Balls]:
     """(out, lse) over a scalar, in the definitions' order of heads. Fully masked rows are as the
     definitions have them.
     """
-    operands: dict[str, Any] = _by_rows(reading, x, scalar) if reading.bent else {**x}
-    keywords = present({"scale": 1.0, "softcap": reading.said["softcap"]} if reading.bent else reading.said)
+    whole = reading.with_alibi(x)
+    operands: dict[str, Any] = _by_rows(reading, whole, scalar) if reading.bent else whole
+    keywords = present(_said_by_rows(reading) if reading.bent else reading.said)
     out, lse = literal.attention(**operands, **keywords, scalar=scalar)
     if reading.conventions.lse_sink == "excluded" and "sink" in operands:
         lse = literal.attention(
@@ -39,6 +54,15 @@ def forward(reading: Reading, x: dict[str, Balls], scalar: Context) -> tuple[Bal
     return out.reshape(*reading.visible.shape[:-1], x["v"].shape[-1]), per_unit(
         reading, lse.reshape(reading.visible.shape[:-1])
     )
+
+
+def _said_by_rows(reading: Reading) -> dict[str, Any]:
+    """The keywords for rows that are heads of one query each."""
+    kept, shape = reading.said["dropout_mask"], reading.visible.shape
+    if kept is not None:
+        kept = np.broadcast_to(kept, shape).reshape(*shape[:-3], shape[-3] * shape[-2], 1, shape[-1])
+    others = {name: reading.said[name] for name in ("softcap", "dropout")}
+    return {"scale": 1.0, "dropout_mask": kept, **others}
 
 
 def present(keywords: dict[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,8 @@ def attention_jvp(given: Given) -> tuple[Balls, ...]:
         return jvp_by_series(given)
     tangents: dict[str, Any] = _tangents(reading, given)
     x, keywords = _operands(reading)
+    if "alibi" in reading.x and "dbias" in tangents:
+        tangents["dbias"] = np.broadcast_to(tangents["dbias"], x["bias"].shape)
     dout, dlse = derivatives.attention_jvp(**x, **tangents, **keywords, scalar=ARB)
     if reading.conventions.lse_sink == "excluded" and "sink" in x:
         alone = {name: y for name, y in (x | tangents).items() if "sink" not in name}
@@ -42,7 +44,7 @@ def attention_jvp(given: Given) -> tuple[Balls, ...]:
 
 def _operands(reading: Reading) -> tuple[dict[str, Any], dict[str, Any]]:
     """The definitions' arrays, as balls, and their other keywords."""
-    return {name: tensor(y, ARB) for name, y in reading.x.items()}, present(reading.said)
+    return reading.with_alibi({name: tensor(y, ARB) for name, y in reading.x.items()}), present(reading.said)
 
 
 def _tangents(reading: Reading, given: Given) -> dict[str, Balls]:
@@ -94,8 +96,10 @@ def _level_rows(reading: Reading) -> Iterator[tuple[tuple[int, ...], tuple[int, 
     scale = (
         1 / flint.arb(max(q.shape[-1], 1)).sqrt() if reading.said["scale"] is None else flint.arb(reading.said["scale"])
     )
-    bias = reading.x["bias"] if reading.bent and "bias" in reading.x else np.zeros(())
-    bias = np.broadcast_to(tensor(np.where(bias == -np.inf, 0.0, bias), ARB), reading.visible.shape)
+    bent = {name: reading.x[name] for name in ("bias", "alibi") if reading.bent and name in reading.x}
+    bent |= {"bias": np.where(bent["bias"] == -np.inf, 0.0, bent["bias"])} if "bias" in bent else {}
+    bias = reading.with_alibi({name: tensor(x, ARB) for name, x in bent.items()}).get("bias", tensor(np.zeros(()), ARB))
+    bias = np.broadcast_to(bias, reading.visible.shape)
     for *b, h, i in zip(*np.nonzero(reading.level & bool(n_k)), strict=True):
         row, keys = (*b, h, i), (*b, h // (heads // kv_heads))
         slope = tensor(np.ones(n_k), ARB)
@@ -145,6 +149,8 @@ def attention_vjp(given: Given) -> tuple[Balls, ...]:
         results = [a if b is None else a + b for a, b in zip(first, second, strict=True)]
     else:
         results = list(derivatives.attention_vjp(**x, grad_out=g, grad_lse=of_lse, **keywords, scalar=ARB))
+    if "alibi" in reading.x:
+        results[3] = _shared(results[3], reading.x["bias"].shape) if "bias" in reading.x else None
     return _with_ignored_bias(given, reading, _gradients(reading, g, of_lse, results))
 
 
@@ -170,6 +176,15 @@ def vjp_by_series(given: Given) -> tuple[Balls, ...]:
                 gradient[index] += sum((of_lse * _natural(reading, dlse)).flat, flint.arb(0))
         results.append(gradient)
     return _with_ignored_bias(given, reading, _gradients(reading, g, of_lse, results))
+
+
+def _shared(x: Any, shape: tuple[int, ...]) -> Balls:
+    """The sum of x over the axes along which an array of a shape broadcasts to it."""
+    total = np.full(shape, flint.arb(0), object)
+    places = np.broadcast_to(np.arange(total.size).reshape(shape), x.shape)
+    for place, entry in zip(places.flat, x.flat, strict=True):
+        total.flat[place] += entry
+    return total
 
 
 def _natural(reading: Reading, dlse: Balls) -> Balls:

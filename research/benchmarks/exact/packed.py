@@ -13,7 +13,7 @@ from spec.tensor_core import Array as Balls
 
 __all__ = ["packed_attention", "packed_attention_vjp"]
 
-_SHARED = ("sink", "scale", "softcap", "causal", "window", "conventions")
+_SHARED = ("sink", "alibi", "scale", "softcap", "causal", "window", "conventions")
 
 
 def packed_attention(given: Given) -> tuple[Balls, ...]:

@@ -12,7 +12,7 @@ from spec.tensor_core import Array as Balls
 
 __all__ = ["paged_attention"]
 
-_SHARED = ("sink", "scale", "softcap", "window", "conventions")
+_SHARED = ("sink", "alibi", "scale", "softcap", "window", "conventions")
 
 
 def paged_attention(given: Given) -> tuple[Balls, ...]:

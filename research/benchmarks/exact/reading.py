@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import flint
 import numpy as np
 
 from oracles import Conventions
@@ -23,11 +24,12 @@ Given = Mapping[str, Any]
 class Reading:
     """A call in the arguments of the definitions.
 
-    x           q, k and v, and bias and sink if the call has them, as float64 arrays
+    x           q, k and v, and bias, sink and alibi if the call has them, as float64 arrays
     said        the other keywords of the definitions
     order       the place among the heads of x of each head of the call
     conventions the conventions of the call
     visible     the visible keys of each row
+    steps       −|p − j| of each row and key, or j where ALiBi counts keys
     """
 
     x: dict[str, Any]
@@ -35,6 +37,7 @@ class Reading:
     order: Any
     conventions: Conventions
     visible: Any
+    steps: Any
 
     @property
     def bent(self) -> bool:
@@ -63,6 +66,14 @@ class Reading:
         logits.
         """
         return self.dead & self.conventions.dead_rows_flow
+
+    def with_alibi(self, x: dict[str, Any]) -> dict[str, Any]:
+        """The operands with the slopes of ALiBi times the steps, exactly, as a part of the bias of all scores."""
+        if "alibi" not in x:
+            return x
+        bias = np.broadcast_to(x.get("bias", np.full(1, flint.arb(0))), self.visible.shape)
+        others = {name: y for name, y in x.items() if name != "alibi"}
+        return others | {"bias": bias + x["alibi"][:, None, None] * np.vectorize(int, otypes=[object])(self.steps)}
 
     def given(self, found: Balls) -> Balls:
         """Results (…, H, n_q, ·) with heads as they were given."""
@@ -94,13 +105,14 @@ def read(given: Given) -> Reading:
     scale = 1.0 if given.get("scale") is None and conventions.scale_default == "one" else given.get("scale")
     tiled = np.arange(heads).reshape(-1, k.shape[-3]).T.ravel()
     order = np.argsort(tiled) if conventions.kv_heads == "tile" else np.arange(heads)
-    reading = Reading({}, {}, order, conventions, None)
+    p, j = np.asarray(offset)[..., None, None, None] + np.arange(shape[-2])[:, None], np.arange(shape[-1])
+    steps = -np.abs(p - j) if conventions.alibi_reference == "distance" else j + 0 * p
+    reading = Reading({}, {}, order, conventions, None, steps)
     x = {"q": reading.meant(q) if heads > 1 else q, "k": k, "v": v}
     ignores_bias = causal and conventions.causal_with_mask == "causal_alone"
     if given.get("bias") is not None and not ignores_bias:
         x["bias"] = reading.meant(given["bias"])
-    if given.get("sink") is not None:
-        x["sink"] = given["sink"][np.argsort(order)]
+    x |= {name: given[name][np.argsort(order)] for name in ("sink", "alibi") if given.get(name) is not None}
     mask = None if mask is None else reading.meant(mask)
     visible = visible_keys(shape, mask=mask, causal=causal, offset=offset, window=(left, right))
     if "bias" in x:
@@ -112,8 +124,10 @@ def read(given: Given) -> Reading:
         "window": (left, right),
         "scale": scale,
         "softcap": given.get("softcap"),
+        "dropout": given.get("dropout"),
+        "dropout_mask": None if given.get("dropout_mask") is None else reading.meant(given["dropout_mask"]),
     }
-    return Reading(x, keywords, order, conventions, visible)
+    return Reading(x, keywords, order, conventions, visible, steps)
 
 
 def unread_keys(given: Given) -> Any:

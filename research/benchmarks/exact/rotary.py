@@ -19,7 +19,7 @@ from spec.extended.frequency_kinds import default_frequencies
 from spec.extended.rotary_frequencies import rotary_frequencies as literal
 from spec.tensor_core import Array as Balls
 
-__all__ = ["rope", "rope_vjp", "rotary_frequencies", "rotary_tables"]
+__all__ = ["rope", "rope_vjp", "rotary_embedding", "rotary_frequencies", "rotary_tables"]
 
 DECIDED = 1024
 """Bits in which branches of frequencies are decided: the definitions refuse to guess one."""
@@ -71,7 +71,9 @@ def rope(given: Given, back: bool = False) -> tuple[Balls, ...]:
     positions = given.get("positions")
     if positions is None:
         counted = given.get("start_pos", 0) + np.arange(x.shape[-2])
-        positions = np.broadcast_to(counted, (3, x.shape[-2])) if given.get("sections") else counted
+        positions = (
+            np.broadcast_to(counted, (len(given["sections"]), x.shape[-2])) if given.get("sections") else counted
+        )
     keywords = {
         "rotary_dim": channels,
         "sections": given.get("sections"),
@@ -87,6 +89,19 @@ def rope(given: Given, back: bool = False) -> tuple[Balls, ...]:
         **keywords,
     )
     return (turned,)
+
+
+def rotary_embedding(given: Given) -> tuple[Balls, ...]:
+    """(q_rotated, k_rotated): each rotated by the frequencies of the kind, over their factors."""
+    others = ("q", "k", "positions", "freq_factors")
+    of_kind = {name: x for name, x in given.items() if name not in others} | {"head_dim": given["q"].shape[-1]}
+    inv_freq, factor = rotary_frequencies(of_kind)
+    if given.get("freq_factors") is not None:
+        inv_freq = np.array([f / flint.arb(x) for f, x in zip(inv_freq, given["freq_factors"], strict=True)])
+    conventions: Conventions = given.get("conventions") or Conventions()
+    turn: dict[str, Any] = {"rotary_dim": given.get("rotary_dim"), "rope_pairing": conventions.rope_pairing}
+    turn |= {"inv_freq": inv_freq, "attention_factor": factor.item(), "scalar": ARB}
+    return tuple(rotary.rope(tensor(given[name], ARB), given["positions"], **turn) for name in "qk")
 
 
 def rope_vjp(given: Given) -> tuple[Balls, ...]:

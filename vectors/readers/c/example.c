@@ -1,4 +1,5 @@
-/* A right and a wrong softmax and attention, judged: `cc -O2 example.c -lm && ./a.out FOLDER FORMAT` prints how many tests each fails. */
+/* Right and wrong functions, judged: `cc -O2 example.c -lm && ./a.out FOLDER ARITHMETIC` prints how many tests each
+ * passes, fails and skips, and why. */
 #include "vectors.h"
 
 static int narrow; /* whether results are float32 */
@@ -94,29 +95,61 @@ static int attention_of(const av_test *test, double **out, int scaled_by_width) 
     return 0;
 }
 
+/* Rotate the channels 2i and 2i + 1 of each row together, or i and i + d/2. */
+static int rotated(const av_test *test, double **out, int by_halves) {
+    const av_tensor *x = av_input(test, "x");
+    double start = av_number(test, "start_pos", 0);
+    if (!x || x->rank < 2 || start < 0) return 1;
+    size_t d = x->shape[x->rank - 1], n = x->shape[x->rank - 2];
+    if (d % 2) return AV_UNSUPPORTED;
+    if (x->size != av_result_size(test, 0)) return 1;
+    for (size_t row = 0; d && row < x->size / d; row++)
+        for (size_t i = 0; i < d / 2; i++) {
+            double angle = (start + (double)(row % n)) * pow(10000, -(double)i / (double)(d / 2));
+            size_t a = row * d + (by_halves ? i : 2 * i), b = by_halves ? a + d / 2 : a + 1;
+            out[0][a] = rounded(av_at(x, a) * cos(angle) - av_at(x, b) * sin(angle));
+            out[0][b] = rounded(av_at(x, b) * cos(angle) + av_at(x, a) * sin(angle));
+        }
+    return 0;
+}
+
 static int softmax(const av_test *test, double **out) { return softmax_of(test, out, 0); }
 static int softmax_masked_late(const av_test *test, double **out) { return softmax_of(test, out, 1); }
 static int attention(const av_test *test, double **out) { return attention_of(test, out, 0); }
 static int attention_scaled_by_width(const av_test *test, double **out) { return attention_of(test, out, 1); }
 
-static int judge(char **given, const char *operation, const char *name, av_function call) {
-    char path[4096];
-    int failed, number;
-    snprintf(path, sizeof path, "%s/%s.json", given[1], operation);
-    av_file *file = av_open(path);
-    int wrong = !file || av_judge(file, given[2], call, &failed, &number, NULL);
-    if (wrong) fprintf(stderr, "%s\n", av_error());
-    else printf("%s %s fails %d of %d\n", operation, name, failed, number);
-    av_close(file);
-    return wrong;
-}
+static int rope(const av_test *test, double **out) { return rotated(test, out, 0); }
+static int rope_of_halves(const av_test *test, double **out) { return rotated(test, out, 1); }
+
+static const struct { const char *operation, *name, *features, *conventions; av_function call; } rows_judged[] = {
+    {"hard_masked_softmax", "right", "mask", "", softmax},
+    {"hard_masked_softmax", "wrong", "mask", "", softmax_masked_late},
+    {"scaled_dot_product_attention", "right", "mask", "", attention},
+    {"scaled_dot_product_attention", "wrong", "mask", "", attention_scaled_by_width},
+    {"rope", "right", "", "", rope},
+    {"rope", "wrong", "", "", rope_of_halves},
+    {"rope", "half", "", "rope_pairing=half", rope_of_halves},
+};
 
 int main(int count, char **given) {
+    int wrong = 0;
     if (count != 3) return 2;
     narrow = !strcmp(given[2], "float32");
-    int wrong = judge(given, "hard_masked_softmax", "right", softmax);
-    wrong |= judge(given, "hard_masked_softmax", "wrong", softmax_masked_late);
-    wrong |= judge(given, "scaled_dot_product_attention", "right", attention);
-    wrong |= judge(given, "scaled_dot_product_attention", "wrong", attention_scaled_by_width);
-    return wrong ? 2 : 0;
+    for (size_t i = 0; i < sizeof rows_judged / sizeof *rows_judged; i++) {
+        char path[4096];
+        av_counts counts;
+        av_declared declared = {given[2], rows_judged[i].features, rows_judged[i].conventions};
+        snprintf(path, sizeof path, "%s/%s.json", given[1], rows_judged[i].operation);
+        av_file *file = av_open(path);
+        if (file && !av_judge(file, &declared, rows_judged[i].call, &counts, NULL)) {
+            const char *form = "%s %s: %d pass, %d fail, %d skip\n";
+            printf(form, rows_judged[i].operation, rows_judged[i].name, counts.pass, counts.fail, counts.skip);
+            av_judge(file, &declared, rows_judged[i].call, &counts, stdout);
+        } else {
+            fprintf(stderr, "%s\n", av_error());
+            wrong = 2;
+        }
+        av_close(file);
+    }
+    return wrong;
 }

@@ -1,11 +1,13 @@
-/* Read the vectors, and judge a function by them. C99, one header, nothing but the standard library.
+/* Read the vectors, and judge a function by them. C99 or C++, one header, nothing but the standard library.
  *
  * A function is given a test, reads its inputs with av_input, av_number and av_side, and fills the arrays of its
- * results, whatever its own format is. It returns 0, or another number if it refuses the call:
+ * results, whatever its own format is. It returns 0, AV_UNSUPPORTED if it does not support the call (then the test is
+ * skipped), or another number if it refuses the call:
  *
  *     int softmax(const av_test *test, double **out) { const av_tensor *scores = av_input(test, "scores"); ... }
  *     av_file *file = av_open("hard_masked_softmax.json");
- *     if (!file || av_judge(file, "float32", softmax, &failed, &number, stderr)) puts(av_error());
+ *     av_declared declared = {"float32", "mask", ""};
+ *     if (!file || av_judge(file, &declared, softmax, &counts, stderr)) puts(av_error());
  *     av_close(file);
  *
  * A file is checked as a whole when it is opened: all text, every tensor, and every name of a tensor. A file that is
@@ -49,10 +51,23 @@ typedef struct {
 
 typedef struct {
     const av_file *file;
-    const av_json *json;
+    const av_json *json, *reading; /* the test, and the part of it whose results hold under the declared conventions */
 } av_test;
 
 typedef int (*av_function)(const av_test *test, double **out);
+
+#define AV_UNSUPPORTED -2 /* what a function returns for a call that it does not support */
+
+/* What a function declares: its arithmetic, the optional arguments that it takes, such as "mask,causal", and the
+ * conventions in which it differs from the file, such as "rope_pairing=half". NULL is "". */
+typedef struct {
+    const char *arithmetic, *features, *conventions;
+} av_declared;
+
+/* How many tests pass, fail and are skipped. */
+typedef struct {
+    int pass, fail, skip;
+} av_counts;
 
 static inline char *av_said(void) {
     static char said[256];
@@ -116,9 +131,9 @@ static inline int av_word(av_place *place, const char *word) {
 static inline int av_grow(av_json *into) {
     if (into->size & (into->size - 1)) return 0; /* there is room until the next power of two */
     size_t room = into->size ? 2 * into->size : 1;
-    av_json *items = realloc(into->items, room * sizeof *items);
+    av_json *items = (av_json *)realloc(into->items, room * sizeof *items);
     if (items) into->items = items;
-    char **names = realloc(into->names, room * sizeof *names);
+    char **names = (char **)realloc(into->names, room * sizeof *names);
     if (names) into->names = names;
     return items && names ? 0 : -1;
 }
@@ -158,11 +173,17 @@ static inline void av_forget(av_json *json) {
     free(json->names);
 }
 
+/* A member of an object; NULL if there is none. */
+static inline const av_json *av_member(const av_json *from, const char *name) {
+    for (size_t i = 0; from && from->kind == '{' && i < from->size; i++)
+        if (!strcmp(from->names[i], name)) return &from->items[i];
+    return NULL;
+}
+
 /* A member of an object of some kind; NULL if there is none. */
 static inline const av_json *av_get(const av_json *from, const char *name, char kind) {
-    for (size_t i = 0; from && from->kind == '{' && i < from->size; i++)
-        if (!strcmp(from->names[i], name)) return from->items[i].kind == kind ? &from->items[i] : NULL;
-    return NULL;
+    const av_json *found = av_member(from, name);
+    return found && found->kind == kind ? found : NULL;
 }
 
 static inline const char *av_text(const av_json *from, const char *name) {
@@ -219,7 +240,7 @@ static inline int av_read_tensors(av_file *file, size_t size) {
     av_place place = {file->raw + 8, file->raw + 8 + length};
     if (av_parse(&place, &file->header, 0) || av_next(&place) || file->header.kind != '{')
         return av_wrong("The header of the tensors is no JSON object.%s", "");
-    file->tensors = calloc(file->header.size + 1, sizeof *file->tensors);
+    file->tensors = (av_tensor *)calloc(file->header.size + 1, sizeof *file->tensors);
     if (!file->tensors) return av_wrong("There is too little memory.%s", "");
     for (size_t i = 0; i < file->header.size; i++) {
         if (!strcmp(file->header.names[i], "__metadata__")) continue;
@@ -231,15 +252,9 @@ static inline int av_read_tensors(av_file *file, size_t size) {
     return 0;
 }
 
-static inline int av_check_test(const av_file *file, const av_json *test) {
-    const char *id = av_text(test, "id");
-    const av_json *inputs = av_get(test, "inputs", '{'), *outputs = av_get(test, "outputs", '{');
-    if (!id || !inputs) return av_wrong("A test has no id or no inputs.%s", "");
-    for (size_t i = 0; i < inputs->size; i++) {
-        if (inputs->items[i].kind == '{') return av_wrong("%.100s has a formula, which this reader does not read.", id);
-        if (inputs->items[i].kind == '"' && strchr(inputs->items[i].text, '/') && !av_named(file, inputs->items[i].text))
-            return av_wrong("%.100s names a tensor that is not in the file.", id);
-    }
+/* Whether each result of a test, or of a reading of it, has bounds and a budget of one size. */
+static inline int av_check_outputs(const av_file *file, const char *id, const av_json *reading) {
+    const av_json *outputs = av_get(reading, "outputs", '{');
     if (outputs && outputs->size > AV_RESULTS) return av_wrong("%.100s has too many results.", id);
     for (size_t i = 0; outputs && i < outputs->size; i++) {
         const av_json *output = &outputs->items[i];
@@ -252,6 +267,22 @@ static inline int av_check_test(const av_file *file, const av_json *test) {
     return 0;
 }
 
+static inline int av_check_test(const av_file *file, const av_json *test) {
+    const char *id = av_text(test, "id");
+    const av_json *inputs = av_get(test, "inputs", '{'), *readings = av_get(test, "readings", '[');
+    if (!id || !inputs) return av_wrong("A test has no id or no inputs.%s", "");
+    for (size_t i = 0; i < inputs->size; i++) {
+        if (inputs->items[i].kind == '{') return av_wrong("%.100s has a formula, which this reader does not read.", id);
+        if (inputs->items[i].kind == '"' && strchr(inputs->items[i].text, '/') && !av_named(file, inputs->items[i].text))
+            return av_wrong("%.100s names a tensor that is not in the file.", id);
+    }
+    for (size_t i = 0; readings && i < readings->size; i++) {
+        if (!av_get(&readings->items[i], "conventions", '{')) return av_wrong("%.100s has a reading without conventions.", id);
+        if (av_check_outputs(file, id, &readings->items[i])) return -1;
+    }
+    return av_check_outputs(file, id, test);
+}
+
 static inline int av_check(const av_file *file) {
     const av_json *groups = av_get(&file->json, "groups", '[');
     if (!groups || !groups->size) return av_wrong("The file has no groups of tests.%s", "");
@@ -259,6 +290,8 @@ static inline int av_check(const av_file *file) {
         const av_json *tests = av_get(&groups->items[g], "tests", '[');
         if (!tests || !av_text(&groups->items[g], "format") || !av_get(&groups->items[g], "conventions", '{'))
             return av_wrong("A group has no tests, no format or no conventions.%s", "");
+        const av_json *features = av_member(&groups->items[g], "features");
+        if (features && features->kind != '[') return av_wrong("The features of a group are not names.%s", "");
         for (size_t t = 0; t < tests->size; t++)
             if (av_check_test(file, &tests->items[t])) return -1;
     }
@@ -286,7 +319,7 @@ static inline int av_read_json(av_file *file, size_t size) {
 static inline char *av_bytes(const char *path, size_t *size) {
     FILE *stream = fopen(path, "rb");
     long end = stream && !fseek(stream, 0, SEEK_END) ? ftell(stream) : -1;
-    char *found = end >= 0 ? malloc((size_t)end + 1) : NULL;
+    char *found = end >= 0 ? (char *)malloc((size_t)end + 1) : NULL;
     if (found) {
         rewind(stream);
         *size = fread(found, 1, (size_t)end, stream);
@@ -303,7 +336,7 @@ static inline char *av_beside(const char *path, const char *name) {
     if (!name || !*name || *name == '.' || strpbrk(name, "/\\:")) return NULL;
     const char *slash = strrchr(path, '/');
     size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
-    char *beside = malloc(folder + strlen(name) + 1);
+    char *beside = (char *)malloc(folder + strlen(name) + 1);
     if (beside) {
         memcpy(beside, path, folder);
         strcpy(beside + folder, name);
@@ -315,7 +348,7 @@ static inline char *av_beside(const char *path, const char *name) {
 static inline av_file *av_open(const char *path) {
     size_t size = 0;
     char *beside = NULL;
-    av_file *file = calloc(1, sizeof *file);
+    av_file *file = (av_file *)calloc(1, sizeof *file);
     if (file && (file->text = av_bytes(path, &size)) && !av_read_json(file, size)) {
         if (!(beside = av_beside(path, av_text(&file->json, "tensors"))))
             av_wrong("`tensors` should be the name of a file in the folder of %.150s.", path);
@@ -352,10 +385,7 @@ static inline const av_tensor *av_input(const av_test *test, const char *name) {
 }
 
 static inline const av_json *av_given(const av_test *test, const char *name) {
-    const av_json *inputs = av_get(test->json, "inputs", '{');
-    for (size_t i = 0; i < inputs->size; i++)
-        if (!strcmp(inputs->names[i], name)) return &inputs->items[i];
-    return NULL;
+    return av_member(av_get(test->json, "inputs", '{'), name);
 }
 
 /* An input that is a number, or 1 and 0 for true and false; what is usual where it is not given. */
@@ -373,12 +403,12 @@ static inline double av_side(const av_test *test, const char *name, size_t side,
 }
 
 static inline const av_tensor *av_bound(const av_test *test, size_t result, const char *name) {
-    return av_named(test->file, av_text(&av_get(test->json, "outputs", '{')->items[result], name));
+    return av_named(test->file, av_text(&av_get(test->reading, "outputs", '{')->items[result], name));
 }
 
 /* How many results a test has; 0 if the call must be refused. */
 static inline size_t av_results(const av_test *test) {
-    const av_json *outputs = av_get(test->json, "outputs", '{');
+    const av_json *outputs = av_get(test->reading, "outputs", '{');
     return outputs ? outputs->size : 0;
 }
 
@@ -387,51 +417,263 @@ static inline size_t av_result_size(const av_test *test, size_t result) {
     return result < av_results(test) ? av_bound(test, result, "lower")->size : 0;
 }
 
-static inline int av_within(const av_test *test, size_t result, const double *out) {
+/* ---- A judgement ---- */
+
+typedef struct {
+    char text[768];
+    size_t size;
+} av_sentence;
+
+static inline void av_add(av_sentence *to, const char *text) {
+    size_t room = sizeof to->text - 1 - to->size, size = strlen(text) < room ? strlen(text) : room;
+    memcpy(to->text + to->size, text, size);
+    to->text[to->size += size] = 0;
+}
+
+static inline void av_add_number(av_sentence *to, const char *form, double number) {
+    char text[64];
+    snprintf(text, sizeof text, form, number);
+    av_add(to, text);
+}
+
+/* Add the index of an entry, given its place row by row. */
+static inline void av_add_index(av_sentence *to, const av_tensor *of, size_t place) {
+    size_t index[AV_RANK];
+    for (size_t axis = of->rank; axis--; place /= of->shape[axis]) index[axis] = place % of->shape[axis];
+    for (size_t axis = 0; axis < of->rank; axis++) av_add_number(to, axis ? ", %.0f" : "%.0f", (double)index[axis]);
+}
+
+/* Add a convention: "name=value". */
+static inline void av_add_convention(av_sentence *to, const char *before, const char *name, const av_json *value) {
+    av_add(to, before);
+    av_add(to, name);
+    av_add(to, "=");
+    if (value->kind == '"') av_add(to, value->text);
+    else av_add_number(to, "%.17g", value->number);
+}
+
+/* Add the entry that is farthest outside its error limit. Return whether there is one. */
+static inline int av_outside(const av_test *test, size_t result, const double *out, av_sentence *to) {
     const av_tensor *lower = av_bound(test, result, "lower"), *upper = av_bound(test, result, "upper");
     const av_tensor *budget = av_bound(test, result, "budget");
+    size_t worst = 0, number = 0;
+    double most = -1;
     for (size_t i = 0; i < lower->size; i++) {
-        double low = av_at(lower, i) - av_at(budget, i), high = av_at(upper, i) + av_at(budget, i);
-        int is_nan = isnan(av_at(lower, i)) && isnan(out[i]);
-        if (!((low <= out[i] && out[i] <= high) || is_nan || isinf(av_at(budget, i)))) return 0;
+        double low = av_at(lower, i), high = av_at(upper, i), limit = av_at(budget, i);
+        if ((low - limit <= out[i] && out[i] <= high + limit) || (isnan(low) && isnan(out[i])) || isinf(limit)) continue;
+        double limits = limit == 0 || isnan(low) || isnan(out[i]) ? INFINITY : fmax(low - out[i], out[i] - high) / limit;
+        if (limits > most) most = limits, worst = i;
+        number++;
     }
+    if (!number) return 0;
+    av_add(to, av_get(test->reading, "outputs", '{')->names[result]);
+    av_add(to, "[");
+    av_add_index(to, lower, worst);
+    av_add_number(to, "]=%.9g, but should be from ", out[worst]);
+    av_add_number(to, "%.9g", av_at(lower, worst) - av_at(budget, worst));
+    av_add_number(to, " to %.9g: the error is ", av_at(upper, worst) + av_at(budget, worst));
+    av_add_number(to, "%.3g times its error limit; ", most);
+    av_add_number(to, "%.0f of ", (double)number);
+    av_add_number(to, "%.0f entries are outside.", (double)lower->size);
     return 1;
 }
 
-/* Whether a function passes a test; −1 if there is no memory for its results. */
-static inline int av_passes(const av_test *test, av_function call) {
-    double *out[AV_RESULTS] = {0};
-    size_t results = av_results(test);
-    int right = 1;
-    for (size_t i = 0; i < results; i++)
-        if (!(out[i] = calloc(av_result_size(test, i) + 1, sizeof **out))) right = av_wrong("There is too little memory.%s", "");
-    if (right == 1) {
-        int refused = call(test, out) != 0;
-        right = refused == !results;
-        for (size_t i = 0; right && i < results; i++) right = av_within(test, i, out[i]);
-    }
-    for (size_t i = 0; i < results; i++) free(out[i]);
-    return right;
+/* Whether some results are those of a test; otherwise a sentence is added. */
+static inline int av_agrees(const av_test *test, double **out, av_sentence *to) {
+    for (size_t i = 0; i < av_results(test); i++)
+        if (av_outside(test, i, out[i], to)) return 0;
+    return 1;
 }
 
-/* Count the tests of a format that a function fails, and all of them, in the groups that follow the file's own
- * conventions. The ids of those that it fails are written to a stream, if there is one. Return 0, or −1 if there is no
- * such test, and av_error says so. */
-static inline int av_judge(const av_file *file, const char *format, av_function call, int *failed, int *number, FILE *ids) {
+/* Add the conventions under which wrong results are right. */
+static inline void av_otherwise(const av_test *test, double **out, av_sentence *to) {
+    const av_json *readings = av_get(test->json, "readings", '[');
+    const char *before = " The results are right for code with ";
+    for (size_t r = 0; readings && r < readings->size; r++) {
+        av_test other = {test->file, test->json, &readings->items[r]};
+        av_sentence ignored = {"", 0};
+        int fits = av_results(test) && av_results(&other) == av_results(test);
+        for (size_t i = 0; fits && i < av_results(test); i++) fits = av_result_size(&other, i) == av_result_size(test, i);
+        if (!fits || !av_agrees(&other, out, &ignored)) continue;
+        const av_json *conventions = av_get(&readings->items[r], "conventions", '{');
+        for (size_t i = 0; i < conventions->size; i++)
+            av_add_convention(to, i ? ", " : before, conventions->names[i], &conventions->items[i]);
+        before = " or ";
+    }
+    if (strcmp(before, " or ") == 0) av_add(to, ".");
+}
+
+/* Call a function on a test. Return 0 if it passes, 1 if it fails, 2 if it does not support the call, −1 without memory. */
+static inline int av_call(const av_test *test, av_function call, av_sentence *to) {
+    double *out[AV_RESULTS] = {0};
+    size_t results = av_results(test);
+    int outcome = 0;
+    for (size_t i = 0; i < results; i++)
+        if (!(out[i] = (double *)calloc(av_result_size(test, i) + 1, sizeof **out))) outcome = av_wrong("There is too little memory.%s", "");
+    if (!outcome) {
+        int answer = call(test, out);
+        if (answer && results) av_add(to, answer == AV_UNSUPPORTED ? "The function does not support this call." : "The function refuses this call.");
+        if (answer && results) outcome = answer == AV_UNSUPPORTED ? 2 : 1;
+        if (!answer && !results) av_add(to, "The function returns a result, but should refuse this call.");
+        if (!answer) outcome = !results || !av_agrees(test, out, to);
+        if (!answer && outcome) av_otherwise(test, out, to);
+    }
+    for (size_t i = 0; i < results; i++) free(out[i]);
+    return outcome;
+}
+
+/* The entry of a list of names, as "mask,causal" or "rope_pairing=half", and its size; NULL if the name is not in it. */
+static inline const char *av_entry(const char *list, const char *name, size_t *size) {
+    size_t length = strlen(name);
+    for (const char *at = list ? list : ""; *at; at += *size + (at[*size] == ',')) {
+        *size = strcspn(at, ",");
+        if (!strncmp(at, name, length) && (length == *size || (length < *size && at[length] == '='))) return at;
+    }
+    return NULL;
+}
+
+static inline int av_lists(const char *list, const char *name) {
+    size_t size;
+    return av_entry(list, name, &size) != NULL;
+}
+
+/* Whether a convention is declared with a value. */
+static inline int av_declares(const av_declared *declared, const char *name, const av_json *value) {
+    size_t size, from = strlen(name) + 1;
+    const char *entry = av_entry(declared->conventions, name, &size);
+    if (!entry || from > size) return 0;
+    if (value->kind == '0') return strtod(entry + from, NULL) == value->number;
+    return value->kind == '"' && strlen(value->text) == size - from && !memcmp(entry + from, value->text, size - from);
+}
+
+/* Whether a list of JSON has a string. */
+static inline int av_has(const av_json *list, const char *name) {
+    for (size_t i = 0; list && i < list->size; i++)
+        if (list->items[i].kind == '"' && !strcmp(list->items[i].text, name)) return 1;
+    return 0;
+}
+
+static inline int av_is_feature(const av_file *file, const char *name) {
     const av_json *groups = av_get(&file->json, "groups", '[');
-    *failed = *number = 0;
+    for (size_t g = 0; g < groups->size; g++)
+        if (av_has(av_get(&groups->items[g], "features", '['), name)) return 1;
+    return 0;
+}
+
+/* The first name after `last`, in alphabetical order, of a feature that a test needs and the function does not declare. */
+static inline const char *av_missing(const av_test *test, const av_json *group, const char *declared, const char *last) {
+    const av_json *features = av_get(group, "features", '['), *inputs = av_get(test->json, "inputs", '{');
+    const char *first = NULL;
+    size_t number = features ? features->size : 0;
+    for (size_t i = 0; i < number + inputs->size; i++) {
+        const char *name = i < number ? features->items[i].text : inputs->names[i - number];
+        int is_needed = name && (i < number || av_is_feature(test->file, name)) && !av_lists(declared, name);
+        if (is_needed && strcmp(name, last) > 0 && (!first || strcmp(name, first) < 0)) first = name;
+    }
+    return first;
+}
+
+/* Whether a test lacks no feature; otherwise a sentence is added. */
+static inline int av_has_features(const av_test *test, const av_json *group, const char *declared, av_sentence *to) {
+    const char *name = "";
+    while ((name = av_missing(test, group, declared, name))) {
+        av_add(to, to->size ? ", " : "It needs features that the function does not take: ");
+        av_add(to, name);
+    }
+    if (to->size) av_add(to, ".");
+    return !to->size;
+}
+
+/* Whether a declared convention differs from the file, the group leaves it open, and the results depend on it. */
+static inline int av_is_open(const av_test *test, const av_json *group, const av_declared *declared, const char *name) {
+    const av_json *usual = av_member(av_get(&test->file->json, "conventions", '{'), name);
+    int differs = usual && av_lists(declared->conventions, name) && !av_declares(declared, name, usual);
+    return differs && av_has(av_get(test->json, "rests_on", '['), name) && !av_member(av_get(group, "conventions", '{'), name);
+}
+
+/* Whether a reading is the one of the declared conventions, of which so many are open. */
+static inline int av_is_reading(const av_test *test, const av_json *group, const av_declared *declared, const av_json *reading, size_t open) {
+    const av_json *conventions = av_get(reading, "conventions", '{');
+    for (size_t i = 0; i < conventions->size; i++) {
+        if (!av_is_open(test, group, declared, conventions->names[i])) return 0;
+        if (!av_declares(declared, conventions->names[i], &conventions->items[i])) return 0;
+    }
+    return conventions->size == open;
+}
+
+/* Whether a test has results for the declared conventions, which `reading` becomes; otherwise a sentence is added. */
+static inline int av_choose(av_test *test, const av_json *group, const av_declared *declared, av_sentence *to) {
+    const av_json *own = av_get(group, "conventions", '{'), *usual = av_get(&test->file->json, "conventions", '{');
+    const av_json *readings = av_get(test->json, "readings", '[');
+    for (size_t i = 0; i < own->size; i++)
+        if (!av_declares(declared, own->names[i], &own->items[i]))
+            av_add_convention(to, to->size ? ", " : "It is for code with ", own->names[i], &own->items[i]);
+    size_t open = 0;
+    for (size_t i = 0; !to->size && usual && i < usual->size; i++) open += av_is_open(test, group, declared, usual->names[i]);
+    for (size_t i = 0; open && readings && i < readings->size; i++)
+        if (av_is_reading(test, group, declared, &readings->items[i], open)) {
+            test->reading = &readings->items[i];
+            return 1;
+        }
+    for (size_t i = 0; open && i < usual->size; i++) {
+        size_t size = 0;
+        char entry[128];
+        if (!av_is_open(test, group, declared, usual->names[i])) continue;
+        const char *text = av_entry(declared->conventions, usual->names[i], &size);
+        snprintf(entry, sizeof entry, "%.*s", (int)size, text);
+        av_add(to, to->size ? ", " : "It has no result for ");
+        av_add(to, entry);
+    }
+    if (to->size) av_add(to, ".");
+    return !to->size;
+}
+
+/* Whether the file knows each name of a list. */
+static inline int av_know(const av_file *file, const char *list, int is_convention) {
+    for (const char *at = list ? list : ""; *at;) {
+        size_t size = strcspn(at, ","), length = strcspn(at, ",=");
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        const av_json *known = av_get(&file->json, is_convention ? "conventions" : "inputs", '{');
+        if (!av_member(known, name) && (is_convention || !av_is_feature(file, name)))
+            return av_wrong(is_convention ? "The file has no convention '%.64s'." : "The file has no feature '%.64s'.", name);
+        at += size + (at[size] == ',');
+    }
+    return 0;
+}
+
+static inline void av_tell(const av_test *test, int outcome, const av_sentence *sentence, FILE *to) {
+    const av_json *kills = outcome == 1 ? av_get(test->json, "kills", '[') : NULL;
+    const char *id = av_text(test->json, "id");
+    fprintf(to, "  %s %s %s", id ? id : "", outcome == 1 ? "fail" : "skip", sentence->text);
+    for (size_t i = 0; kills && i < kills->size; i++)
+        if (kills->items[i].kind == '"') fprintf(to, "%s%s", i ? ", " : " Known bugs that this test detects: ", kills->items[i].text);
+    fprintf(to, kills && kills->size ? ".\n" : "\n");
+}
+
+/* Judge a function by the tests of an arithmetic, and count those that pass, fail and are skipped. Each test that fails
+ * or is skipped is written to a stream, if there is one, with the reason, and a failing test with the known bugs that
+ * fail it and no test before it: look at those of the first. Return 0, or −1 if there is no such test, or if the file
+ * does not know a declared name, and av_error says so. */
+static inline int av_judge(const av_file *file, const av_declared *declared, av_function call, av_counts *counts, FILE *lines) {
+    const av_json *groups = av_get(&file->json, "groups", '[');
+    memset(counts, 0, sizeof *counts);
+    if (av_know(file, declared->features, 0) || av_know(file, declared->conventions, 1)) return -1;
     for (size_t g = 0; g < groups->size; g++) {
         const av_json *group = &groups->items[g], *tests = av_get(group, "tests", '[');
-        if (strcmp(av_text(group, "format"), format) || av_get(group, "conventions", '{')->size) continue;
-        for (size_t t = 0; t < tests->size; t++, ++*number) {
-            av_test test = {file, &tests->items[t]};
-            int right = av_passes(&test, call);
-            if (right < 0) return -1;
-            *failed += !right;
-            if (!right && ids) fprintf(ids, "%s\n", av_text(test.json, "id"));
+        if (strcmp(av_text(group, "format"), declared->arithmetic)) continue;
+        for (size_t t = 0; t < tests->size; t++) {
+            av_test test = {file, &tests->items[t], &tests->items[t]};
+            av_sentence sentence = {"", 0};
+            int is_asked = av_has_features(&test, group, declared->features, &sentence) && av_choose(&test, group, declared, &sentence);
+            int outcome = is_asked ? av_call(&test, call, &sentence) : 2;
+            if (outcome < 0) return -1;
+            *(outcome == 0 ? &counts->pass : outcome == 1 ? &counts->fail : &counts->skip) += 1;
+            if (outcome && lines) av_tell(&test, outcome, &sentence, lines);
         }
     }
-    return *number ? 0 : av_wrong("The file has no tests in the format %.100s.", format);
+    int is_known = counts->pass || counts->fail || counts->skip;
+    return is_known ? 0 : av_wrong("The file has no tests in the format %.100s.", declared->arithmetic);
 }
 
 #endif

@@ -1,6 +1,6 @@
-// A right and a wrong softmax and attention, judged: `node example.mjs FOLDER FORMAT` prints how many tests each fails.
+// Right and wrong functions, judged: `node example.mjs FOLDER ARITHMETIC` prints how many tests each passes, fails and skips, and why.
 import { join } from "node:path";
-import { judged } from "./vectors.mjs";
+import { judged, Unsupported } from "./vectors.mjs";
 
 const [folder, format] = process.argv.slice(2);
 const Numbers = format === "float32" ? Float32Array : Float64Array;
@@ -61,13 +61,39 @@ function attention({ q, k, v, mask }, scale = (width) => Math.sqrt(Math.max(widt
   return out;
 }
 
-const JUDGED = {
-  hard_masked_softmax: { right: softmax, wrong: (x) => softmax(x, true) },
-  scaled_dot_product_attention: { right: attention, wrong: (x) => attention(x, (width) => Math.max(width, 1)) },
-};
-for (const [operation, functions] of Object.entries(JUDGED)) {
-  for (const [name, call] of Object.entries(functions)) {
-    const found = [...judged(join(folder, `${operation}.json`), (x) => call(x), format)];
-    console.log(`${operation} ${name} fails ${found.filter(([, passed]) => !passed).length} of ${found.length}`);
+/** Rotates pairs of channels: the pair i is at the places of `pair(i, width)` in its row. */
+function rotated({ x, start_pos: start = 0 }, pair) {
+  const d = last(x.shape, 1), n = last(x.shape, 2), out = new Numbers(x.data.length);
+  if (start < 0) throw new RangeError("start_pos is negative.");
+  if (d % 2) throw new Unsupported("head_dim is odd.");
+  for (let row = 0; row < x.data.length / Math.max(d, 1); row++) {
+    for (let i = 0; i < d / 2; i++) {
+      const angle = (start + (row % n)) * 10000 ** (-i / (d / 2)), [a, b] = pair(i, d).map((channel) => row * d + channel);
+      out[a] = x.data[a] * Math.cos(angle) - x.data[b] * Math.sin(angle);
+      out[b] = x.data[b] * Math.cos(angle) + x.data[a] * Math.sin(angle);
+    }
+  }
+  return out;
+}
+const rope = (given) => rotated(given, (i) => [2 * i, 2 * i + 1]);
+const ropeOfHalves = (given) => rotated(given, (i, width) => [i, i + width / 2]);
+
+const MASK = { features: ["mask"] };
+const JUDGED = [
+  ["hard_masked_softmax", "right", softmax, MASK],
+  ["hard_masked_softmax", "wrong", (x) => softmax(x, true), MASK],
+  ["scaled_dot_product_attention", "right", attention, MASK],
+  ["scaled_dot_product_attention", "wrong", (x) => attention(x, (width) => Math.max(width, 1)), MASK],
+  ["rope", "right", rope, {}],
+  ["rope", "wrong", ropeOfHalves, {}],
+  ["rope", "half", ropeOfHalves, { conventions: { rope_pairing: "half" } }],
+];
+for (const [operation, name, call, declared] of JUDGED) {
+  const found = [...judged(join(folder, `${operation}.json`), (x) => call(x), format, declared)];
+  const count = (outcome) => found.filter((judgement) => judgement.outcome === outcome).length;
+  console.log(`${operation} ${name}: ${count("pass")} pass, ${count("fail")} fail, ${count("skip")} skip`);
+  for (const { id, outcome, sentence, hints } of found.filter((judgement) => judgement.outcome !== "pass")) {
+    const bugs = hints.length ? ` Known bugs that this test detects: ${hints.join(", ")}.` : "";
+    console.log(`  ${id} ${outcome} ${sentence}${bugs}`);
   }
 }

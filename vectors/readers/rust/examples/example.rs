@@ -1,8 +1,9 @@
-//! A right and a wrong softmax and attention, judged: `cargo run --example example FOLDER FORMAT` prints how many tests each fails.
+//! Right and wrong functions, judged: `cargo run --example example FOLDER ARITHMETIC` prints how many tests each passes,
+//! fails and skips, and why.
 
-use attnspec_vectors::{Inputs, Tensor, Vectors};
+use attnspec_vectors::{json::Json, Declared, Inputs, Outcome, Refusal, Tensor, Vectors};
 
-type Outputs = Result<Vec<Vec<f64>>, String>;
+type Outputs = Result<Vec<Vec<f64>>, Refusal>;
 type Rounding = fn(f64) -> f64;
 
 /// What a mask says of each entry of a shape, with which it broadcasts.
@@ -61,16 +62,47 @@ fn attention(inputs: &Inputs, scale: Rounding, rounded: Rounding) -> Outputs {
     Ok(vec![(0..all * e).map(|place| product(place / e, place % e)).collect()])
 }
 
+/// Rotates pairs of channels: the pair i of a row of some width is at the places of `pair(i, width)`.
+fn rotated(inputs: &Inputs, pair: fn(usize, usize) -> [usize; 2], rounded: Rounding) -> Outputs {
+    let x = inputs.array("x").ok_or("x")?;
+    let start = inputs.value("start_pos").map_or(0.0, Json::number);
+    let [.., n, d] = x.shape[..] else { return Err("x has no rows.".into()) };
+    if start < 0.0 {
+        return Err("start_pos is negative.".into());
+    }
+    if d % 2 == 1 {
+        return Err(Refusal::Unsupported("head_dim is odd.".into()));
+    }
+    let mut out = x.data.clone();
+    for (row, channels) in x.data.chunks_exact(d.max(1)).enumerate() {
+        for i in 0..d / 2 {
+            let angle = (start + (row % n) as f64) * 10000f64.powf(-(i as f64) / (d / 2) as f64);
+            let [a, b] = pair(i, d);
+            out[row * d + a] = rounded(channels[a] * angle.cos() - channels[b] * angle.sin());
+            out[row * d + b] = rounded(channels[b] * angle.cos() + channels[a] * angle.sin());
+        }
+    }
+    Ok(vec![out])
+}
+
 fn main() -> Result<(), String> {
-    let [folder, format] = [1, 2].map(|n| std::env::args().nth(n).unwrap_or_default());
-    let rounded: Rounding = if format == "float32" { |x| f64::from(x as f32) } else { |x| x };
-    let judge = |operation: &str, name: &str, call: &dyn Fn(&Inputs) -> Outputs| {
+    let [folder, arithmetic] = [1, 2].map(|n| std::env::args().nth(n).unwrap_or_default());
+    let rounded: Rounding = if arithmetic == "float32" { |x| f64::from(x as f32) } else { |x| x };
+    let judge = |operation: &str, name: &str, features: &[&str], conventions: &[(&str, &str)], call: &dyn Fn(&Inputs) -> Outputs| {
         let vectors = Vectors::open(format!("{folder}/{operation}.json"))?;
-        println!("{operation} {name} fails {} of {}", vectors.failing(&format, call)?.len(), vectors.number(&format)?);
+        let found = vectors.judge(&Declared { arithmetic: &arithmetic, features, conventions }, call)?;
+        let count = |outcome| found.iter().filter(|judgement| judgement.outcome == outcome).count();
+        let [pass, fail, skip] = [Outcome::Pass, Outcome::Fail, Outcome::Skip].map(count);
+        println!("{operation} {name}: {pass} pass, {fail} fail, {skip} skip");
+        found.iter().filter(|judgement| judgement.outcome != Outcome::Pass).for_each(|judgement| println!("  {judgement}"));
         Ok::<(), String>(())
     };
-    judge("hard_masked_softmax", "right", &|x| softmax(x, false, rounded))?;
-    judge("hard_masked_softmax", "wrong", &|x| softmax(x, true, rounded))?;
-    judge("scaled_dot_product_attention", "right", &|x| attention(x, |width| width.max(1.0).sqrt(), rounded))?;
-    judge("scaled_dot_product_attention", "wrong", &|x| attention(x, |width| width.max(1.0), rounded))
+    judge("hard_masked_softmax", "right", &["mask"], &[], &|x| softmax(x, false, rounded))?;
+    judge("hard_masked_softmax", "wrong", &["mask"], &[], &|x| softmax(x, true, rounded))?;
+    judge("scaled_dot_product_attention", "right", &["mask"], &[], &|x| attention(x, |width| width.max(1.0).sqrt(), rounded))?;
+    judge("scaled_dot_product_attention", "wrong", &["mask"], &[], &|x| attention(x, |width| width.max(1.0), rounded))?;
+    let (adjacent, halves) = (|i, _| [2 * i, 2 * i + 1], |i, width| [i, i + width / 2]);
+    judge("rope", "right", &[], &[], &|x| rotated(x, adjacent, rounded))?;
+    judge("rope", "wrong", &[], &[], &|x| rotated(x, halves, rounded))?;
+    judge("rope", "half", &[], &[("rope_pairing", "half")], &|x| rotated(x, halves, rounded))
 }

@@ -3,16 +3,24 @@
 //! A function is handed the inputs of a test by name, and returns the numbers of its results, whatever its own format is, or refuses:
 //!
 //! ```no_run
-//! use attnspec_vectors::{Inputs, Vectors};
-//! fn softmax(inputs: &Inputs) -> Result<Vec<Vec<f64>>, String> { let scores = inputs.array("scores"); todo!() }
+//! use attnspec_vectors::{Declared, Inputs, Outcome, Refusal, Vectors};
+//! fn softmax(inputs: &Inputs) -> Result<Vec<Vec<f64>>, Refusal> { let scores = inputs.array("scores"); todo!() }
 //! let vectors = Vectors::open("hard_masked_softmax.json")?;
-//! let failed = vectors.failing("float32", softmax)?;
+//! let declared = Declared { arithmetic: "float32", features: &["mask"], conventions: &[] };
+//! for judgement in vectors.judge(&declared, softmax)? {
+//!     println!("{judgement}");
+//!     assert_ne!(judgement.outcome, Outcome::Fail);
+//! }
 //! # Ok::<(), String>(())
 //! ```
 //!
 //! A file is checked as a whole when it is opened: its text, every tensor, and every name of a tensor.
 
 pub mod json;
+
+mod judging;
+
+pub use judging::{Declared, Judgement, Outcome, Refusal};
 
 use json::Json;
 use std::{collections::BTreeMap, fs, path::Path};
@@ -79,57 +87,12 @@ impl Vectors {
             else {
                 return Err("A group has no tests, no format or no conventions.".into());
             };
+            if !is_list_of_texts(group.get("features")) {
+                return Err("The features of a group are not names.".into());
+            }
             tests.iter().try_for_each(|test| check(test, &tensors))?;
         }
         Ok(Vectors { json, tensors })
-    }
-
-    /// The ids of the tests of a format that a function fails, of the groups that follow the file's own conventions.
-    /// An error if there is no such test.
-    pub fn failing(
-        &self,
-        format: &str,
-        call: impl Fn(&Inputs) -> Result<Vec<Vec<f64>>, String>,
-    ) -> Result<Vec<&str>, String> {
-        let failed = self.tests(format)?.into_iter().filter(|test| !self.passes(test, &call));
-        Ok(failed.filter_map(|test| test.get("id").map(Json::text)).collect())
-    }
-
-    /// How many tests of a format there are, of these groups. An error if there is none.
-    pub fn number(&self, format: &str) -> Result<usize, String> {
-        Ok(self.tests(format)?.len())
-    }
-
-    fn tests(&self, format: &str) -> Result<Vec<&Json>, String> {
-        let groups = self.json.get("groups").map_or(&[][..], Json::items).iter();
-        let ours = groups.filter(|group| {
-            group.get("format").is_some_and(|x| x.text() == format)
-                && group.get("conventions").is_some_and(|x| x.members().is_empty())
-        });
-        let found: Vec<&Json> = ours.flat_map(|group| group.get("tests").map_or(&[][..], Json::items)).collect();
-        if found.is_empty() { Err(format!("The file has no tests in the format {format:?}.")) } else { Ok(found) }
-    }
-
-    fn passes(&self, test: &Json, call: &impl Fn(&Inputs) -> Result<Vec<Vec<f64>>, String>) -> bool {
-        let Some(told) = test.get("inputs") else { return false };
-        match (call(&Inputs { told, tensors: &self.tensors }), test.get("outputs")) {
-            (Err(_), wanted) => wanted.is_none(),
-            (Ok(_), None) => false,
-            (Ok(out), Some(wanted)) => {
-                let wanted = wanted.members();
-                out.len() == wanted.len() && out.iter().zip(wanted).all(|(x, (_, result))| self.within(x, result))
-            }
-        }
-    }
-
-    fn within(&self, out: &[f64], wanted: &Json) -> bool {
-        let part = |name: &str| wanted.get(name).and_then(|x| self.tensors.get(x.text()));
-        let (Some(lower), Some(upper), Some(budget)) = (part("lower"), part("upper"), part("budget")) else { return false };
-        let right = |(i, &x): (usize, &f64)| {
-            let (low, high) = (lower.data[i] - budget.data[i], upper.data[i] + budget.data[i]);
-            (low <= x && x <= high) || (x.is_nan() && lower.data[i].is_nan()) || budget.data[i].is_infinite()
-        };
-        out.len() == lower.data.len() && out.iter().enumerate().all(right)
     }
 }
 
@@ -151,7 +114,12 @@ fn check(test: &Json, tensors: &BTreeMap<String, Tensor>) -> Result<(), String> 
             _ => {}
         }
     }
-    for (_, output) in test.get("outputs").map_or(vec![], Json::members) {
+    let readings = test.get("readings").map_or(&[][..], Json::items);
+    let has_names = [test.get("rests_on"), test.get("kills")].into_iter().all(is_list_of_texts);
+    if !has_names || readings.iter().any(|reading| !matches!(reading.get("conventions"), Some(Json::Object { .. }))) {
+        return Err(format!("{id} has a list that is not one of names, or a reading without conventions."));
+    }
+    for (_, output) in [test].into_iter().chain(readings).flat_map(|x| x.get("outputs").map_or(vec![], Json::members)) {
         let size = |name: &str| Some(tensors.get(output.get(name)?.text())?.data.len());
         match (size("lower"), size("upper"), size("budget")) {
             (Some(lower), Some(upper), Some(budget)) if lower == upper && lower == budget => {}
@@ -159,6 +127,11 @@ fn check(test: &Json, tensors: &BTreeMap<String, Tensor>) -> Result<(), String> 
         }
     }
     Ok(())
+}
+
+/// Whether a member, if it is there, is a list of strings.
+fn is_list_of_texts(member: Option<&Json>) -> bool {
+    member.is_none_or(|x| matches!(x, Json::List(items) if items.iter().all(|item| matches!(item, Json::Text(_)))))
 }
 
 /// The tensors of a file of safetensors by name.

@@ -1,6 +1,6 @@
 //! Mutated files are read or refused: nothing panics. `NUMBER=1000000 cargo test --release --test mutated` tries more.
 
-use attnspec_vectors::{json::Json, Inputs, Vectors};
+use attnspec_vectors::{json::Json, Declared, Inputs, Refusal, Vectors};
 use std::{env, fs};
 
 struct Random(u64);
@@ -35,7 +35,7 @@ impl Random {
 }
 
 /// The sum of all inputs as the only number of the only result.
-fn sum_of_inputs(inputs: &Inputs) -> Result<Vec<Vec<f64>>, String> {
+fn sum_of_inputs(inputs: &Inputs) -> Result<Vec<Vec<f64>>, Refusal> {
     let array = |name: &str| inputs.array(name).map_or(0.0, |x| x.data.iter().sum());
     Ok(vec![vec![["x", "scores", "a"].map(array).iter().sum::<f64>() + inputs.value("scale").map_or(0.0, Json::number)]])
 }
@@ -52,7 +52,8 @@ fn mutated_files_are_read_or_refused() {
             let mutated = (random.mutated(&json), random.mutated(&tensors));
             let pairs = [(&mutated.0, &tensors), (&json, &mutated.1), (&mutated.0, &mutated.1)];
             let (json, tensors) = pairs[random.below(3)];
-            let judged = Vectors::read(json, tensors).map(|v| v.failing("float64", sum_of_inputs).map(|ids| ids.len()));
+            let declared = Declared { arithmetic: "float64", ..Declared::default() };
+            let judged = Vectors::read(json, tensors).map(|v| v.judge(&declared, sum_of_inputs).map(|found| found.len()));
             refused += usize::from(!matches!(judged, Ok(Ok(_))));
         }
         assert!(refused > 0 && refused < number / 4, "{refused} of {}", number / 4);

@@ -1,0 +1,17 @@
+"""Helps to call GPU kernels: `interpret` runs them on a CPU, as --interpret does, and `load` imports one
+file of a package.
+
+    from attnspec import kernels
+    attention = kernels.load("vllm/v1/attention/ops/triton_unified_attention.py", stubs=["vllm.platforms"])
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from properties.interpreters import interpret
+    from properties.interpreters.single_file import load
+else:
+    from attnspec.properties.interpreters import interpret
+    from attnspec.properties.interpreters.single_file import load
+
+__all__ = ["interpret", "load"]

@@ -1,0 +1,96 @@
+"""Restrictions of options and tables that the declaration `supports` names by a word: which calls they
+leave out, and how a drawn call is changed to one that an implementation takes.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["RESTRICTIONS", "is_causal", "one_column"]
+
+Given = Mapping[str, Any]
+"""The arguments of a call, by name."""
+
+
+@dataclass(frozen=True)
+class Restriction:
+    """A word of `supports`.
+
+    says    what the word says
+    takes   whether an implementation takes a call, by its arguments and the pairing of channels
+    fit     changes the drawn arguments of a call, by the declared features and the pairing of channels
+    """
+
+    says: str
+    takes: Callable[[Given, str], bool]
+    fit: Callable[[dict[str, Any], Collection[str], str], None]
+
+
+def is_causal(given: Given) -> bool:
+    """Return whether a call is causal. Paged attention is causal by default."""
+    is_default = "block_table" in given and given["causal"] is None
+    return given.get("causal", True) is True or is_default
+
+
+def one_column(table: Any, pairing: str) -> Any:
+    """Return the columns of a table, one for each pair of channels."""
+    pairs = table.shape[-1] // 2
+    return np.ascontiguousarray(table[..., :pairs] if pairing == "half" else table[..., : 2 * pairs : 2])
+
+
+def _doubled(table: Any, pairing: str) -> Any:
+    """Return a table in which the second channel of each pair has the column of the first one."""
+    changed, pairs = table.copy(), table.shape[-1] // 2
+    second = slice(pairs, 2 * pairs) if pairing == "half" else slice(1, 2 * pairs, 2)
+    changed[..., second] = one_column(table, pairing)
+    return changed
+
+
+def _window(given: Given) -> Any:
+    """Return the two sides of the window of a call; None without one. A cache's window is a length."""
+    window = given.get("window")
+    return window if isinstance(window, tuple) else None
+
+
+def _equal_sides(given: dict[str, Any], features: Collection[str], pairing: str) -> None:
+    if window := _window(given):
+        given["window"] = (window[0], window[0])
+
+
+def _causal_or_open(given: dict[str, Any], features: Collection[str], pairing: str) -> None:
+    if not _window(given) or is_causal(given):
+        return
+    if "block_table" in given:
+        given["causal"] = None
+    elif "causal" in features:
+        given["causal"] = True
+    else:
+        given["window"] = None
+
+
+def _paired_tables(given: dict[str, Any], features: Collection[str], pairing: str) -> None:
+    given |= {name: _doubled(given[name], pairing) for name in ("cos", "sin") if name in given}
+
+
+RESTRICTIONS = {
+    "equal windows": Restriction(
+        "It takes windows with equal sides, such as (2, 2), and open ones.",
+        lambda given, pairing: not (window := _window(given)) or window[0] == window[1],
+        _equal_sides,
+    ),
+    "causal windows": Restriction(
+        "It takes a window only together with causality.",
+        lambda given, pairing: not _window(given) or is_causal(given),
+        _causal_or_open,
+    ),
+    "half tables": Restriction(
+        "It takes tables of cosines and sines with one column for each pair of channels.",
+        lambda given, pairing: all(
+            np.array_equal(given[name], _doubled(given[name], pairing)) for name in ("cos", "sin") if name in given
+        ),
+        _paired_tables,
+    ),
+}
+"""The restrictions, by their words."""

@@ -1,0 +1,28 @@
+import numpy as np
+
+from attnspec import Implementation
+
+np.seterr(divide="ignore")
+
+
+def attention(q, k, v, *, window=None):
+    group = q.shape[-3] // k.shape[-3]
+    k, v = (np.repeat(x, group, -3) for x in (k, v))
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(max(q.shape[-1], 1))
+    left, right = (None, None) if window is None else window
+    distance = np.arange(q.shape[-2])[:, None] - np.arange(k.shape[-2])
+    visible = np.ones(distance.shape, bool)
+    if left is not None:
+        visible &= np.abs(distance) <= left
+    if right is not None:
+        visible &= -distance <= right
+    scores = np.where(visible, scores, -np.inf)
+    largest = scores.max(-1, keepdims=True, initial=-np.inf)
+    base = np.where(np.isinf(largest), 0, largest)
+    weights = np.exp(scores - base)
+    total = weights.sum(-1, keepdims=True)
+    lse = np.squeeze(np.log(total) + base, -1)
+    return weights @ v / np.where(total == 0, 1, total), lse
+
+
+adapter = Implementation("kernel", {"attention": attention}, features=("window",), arithmetic="float64")

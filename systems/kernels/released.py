@@ -1,0 +1,34 @@
+"""Loads one file of a released package, at the version that a recipe names."""
+
+from collections.abc import Callable, Collection, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from properties.interpreters.single_file import load
+
+__all__ = ["Released"]
+
+
+class Released:
+    """One file of a package. `unavailable` says why it cannot be used here; it is "" if it can.
+
+    `stubs` and the result of `values` are those of `kernels.load`.
+    """
+
+    def __init__(
+        self,
+        package: str,
+        release: str,
+        path: str,
+        stubs: Collection[str] = (),
+        values: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        self.module: Any = None
+        try:
+            found = version(package)
+        except PackageNotFoundError:
+            self.unavailable = f"{package}=={release} is not installed."
+            return
+        self.unavailable = "" if found == release else f"{package} is {found}, and the recipe is for {release}."
+        if not self.unavailable:
+            self.module = load(path, stubs=stubs, values=values())
