@@ -2,6 +2,7 @@
 source that is no Python, for a wrong kernel.
 """
 
+import errno
 import json
 import math
 import platform
@@ -147,6 +148,26 @@ def test_the_clock_is_asked(monkeypatch):
     verdict = gate(candidate(RIGHT["plain"].text), quick=True, seed=0, limits=PATIENT)
     assert verdict.accepted, said(verdict)
     assert set(seen) == {0.0}
+
+
+# -- Disks and folders --------------------------------------------------------------------------------
+
+
+def test_a_kernel_is_not_judged_without_a_folder(monkeypatch, tmp_path, capsys):
+    (tmp_path / "kernel.py").write_text(RIGHT["plain"].text)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    assert main(["gate", str(tmp_path / "kernel.py"), "--quick"]) == 2
+    assert f"A folder cannot be made in {tmp_path / 'none'}: is the disk full, or" in capsys.readouterr().err
+
+
+def test_a_kernel_is_not_judged_if_the_disk_is_full(monkeypatch, tmp_path, capsys):
+    def write_text(path, *arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "kernel.py").write_text(RIGHT["plain"].text)
+    monkeypatch.setattr("properties.gatehouse.sandbox.Path.write_text", write_text)
+    assert main(["gate", str(tmp_path / "kernel.py"), "--quick"]) == 2
+    assert re.search(r"The kernel cannot be copied to \S+: No space left on device\.", capsys.readouterr().err)
 
 
 # -- Sources ------------------------------------------------------------------------------------------
