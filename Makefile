@@ -11,6 +11,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.docs
 PEERS  := .venv-peers
+NATIVE := .venv-native
 OTHERS := .venv-integrations
 
 PAGES := attack bench bench-operations bench-verify campaign-costs campaign-disturbed campaign-paper checkers criteria findings fuzz gates inspected \
@@ -18,6 +19,8 @@ PAGES := attack bench bench-operations bench-verify campaign-costs campaign-dist
 
 KERAS_BACKENDS := jax torch numpy
 VERIFY_PEERS = TRANSFORMERS_VERBOSITY=error $(PEERS)/bin/attnspec verify systems.peers:GROUPS --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
+
+VERIFY_NATIVE = $(NATIVE)/bin/python -W ignore -m attnspec verify systems.native:GROUPS --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)
 
 # Modules are compiled once, also where the environment says otherwise: tests start some hundred processes that import them.
 export PYTHONDONTWRITEBYTECODE :=
@@ -145,6 +148,19 @@ all-peers: $(PEERS)/.ready
 all-rotary: $(PEERS)/.ready
 	$(PEERS)/bin/python -W ignore -m research.rotary_peers
 
+.PHONY: native
+native: EXAMPLES = 10
+native: $(READY) $(NATIVE)/.ready ## research: check ggml, OpenVINO and other native runtimes; writes docs/native.md [ONLY=]
+	@mkdir -p build/native
+	$(if $(ONLY),$(VERIFY_NATIVE) --only "$(ONLY)",$(BIN)/python -m research.pages native)
+
+# research/pages.py runs this for the page. A law that fails does not stop the run: the page gets the report, and then the command fails.
+.PHONY: all-native
+all-native: EXAMPLES = 10
+all-native: $(NATIVE)/.ready
+	$(VERIFY_NATIVE) --json build/native/report.json || [ $$? -eq 1 ]
+	$(NATIVE)/bin/python -W ignore -m research.native build/native/report.json
+
 .PHONY: integrations
 integrations: $(OTHERS)/.ready ## develop: test the files for other tools, in their released packages
 	$(OTHERS)/bin/python -m pytest integrations/tests
@@ -156,6 +172,10 @@ release: $(DOCS) ## develop: the checklist of a release, step by step; writes bu
 .PHONY: printed-runs
 printed-runs: $(READY) ## develop: run the examples of README and guide, and write what they print
 	$(BIN)/python -m research.printed_runs
+
+.PHONY: reports
+reports: $(READY) ## research: write the texts for maintainers about each defect, docs/reports
+	$(BIN)/python -m research.reports
 
 .PHONY: table-of-roundings
 table-of-roundings: $(READY) ## write the table of roundings into the guide; writes docs/guide/budgets.md
@@ -205,11 +225,21 @@ $(PEERS)/.ready: pyproject.toml systems/peers/constraints.txt
 	@for library in $(WITHOUT_ALL); do $(PEERS_PIP) --no-deps $$library || echo "$$library did not install: it is shown as not run."; done
 	touch $@
 
+# The recipes pin the runtimes, and build ggml in build/native: two minutes on two cores.
+$(NATIVE)/.ready: pyproject.toml systems/native/recipes.py
+	$(PYTHON) -m venv $(NATIVE)
+	$(NATIVE)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
+	$(NATIVE)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(NATIVE)/bin/python -m systems.native
+	touch $@
+
+# flashinfer-bench asks for flashinfer, and the others for a build of torch with CUDA: Triton's interpreter runs them without.
+WITHOUT_GPU := flashinfer-bench==0.1.2 liger-kernel==0.8.5 flash-linear-attention==0.6.0 fla-core==0.6.0
 $(OTHERS)/.ready: pyproject.toml integrations/requirements.txt
 	$(PYTHON) -m venv $(OTHERS)
 	$(OTHERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
 	$(OTHERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[onnx,dev]'
-	@for package in "--requirement integrations/requirements.txt" "--no-deps flashinfer-bench==0.1.2"; do \
+	@for package in "--requirement integrations/requirements.txt" $(WITHOUT_GPU:%="--no-deps %"); do \
 		$(OTHERS)/bin/python -m pip install --quiet --disable-pip-version-check $$package || echo "$$package did not install: its tests are skipped."; \
 	done
 	touch $@

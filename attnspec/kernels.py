@@ -1,8 +1,8 @@
-"""Helps to call GPU kernels: `interpret` runs them on a CPU, as --interpret does, and `load` imports one
-file of a package.
+"""Helps to call GPU kernels: `interpret` runs them on a CPU, as --interpret does, and `load` imports
+one file of a package.
 
     from attnspec import kernels
-    attention = kernels.load("vllm/v1/attention/ops/triton_unified_attention.py", stubs=["vllm.platforms"])
+    rope = kernels.load("liger_kernel/ops/rope.py")
 """
 
 from typing import TYPE_CHECKING

@@ -15,6 +15,7 @@ from attnspec.own_names import shadowing
 
 if TYPE_CHECKING:
     from properties.conformance import parametrize_with_laws as parametrize_with_laws
+    from properties.contract.aborts import AbortedError as AbortedError
     from properties.contract.caches import BatchedDecoder as BatchedDecoder
     from properties.contract.caches import Decoder as Decoder
     from properties.contract.concatenating import concatenating as concatenating
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 # Loaded when first used: most programs need a few of them.
 _WHERE = {
+    "AbortedError": "contract.aborts",
     "BatchedDecoder": "contract.caches",
     "Decoder": "contract.caches",
     "Implementation": "contract.implementation",
@@ -55,6 +57,7 @@ _WHERE = {
     "verify": "verifier.verify",
 }
 __all__ = [
+    "AbortedError",
     "BatchedDecoder",
     "Decoder",
     "Implementation",

@@ -6,15 +6,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Any, TypeVar
 
 import pytest
 
 from properties.command.configuration import table
+from properties.contract.costs import COSTS
 from properties.contract.implementation import Implementation, implementation_of
 from properties.interpreters import interpret
 from properties.laws.law import Law
-from properties.processes.adapters import distinct, interleaved, load
+from properties.processes.adapters import at_cost, distinct, interleaved, load
 from properties.processes.deviations import with_deviations
 from properties.verifier.examination import Examination
 from properties.verifier.plan import plan, require_planned, without
@@ -125,6 +127,8 @@ def checks_of_adapters(targets: Sequence[str]) -> dict[str, list[Check]]:
     arithmetic, conventions = asked.get("arithmetic"), asked.get("conventions")
     shapes = asked.get("shapes", ())
     found = {target: load([target], arithmetic, conventions=conventions, shapes=shapes) for target in targets}
+    most_seconds = COSTS["normal"] if asked.get("interpret") else inf
+    found = {target: [at_cost(one, most_seconds) for one in loaded] for target, loaded in found.items()}
     found = {target: with_deviations(loaded, asked.get("known-deviations", {})) for target, loaded in found.items()}
     adapters = [(target, adapter) for target, loaded in found.items() for adapter in loaded]
     plans = _plans([adapter.implementation for _, adapter in adapters], asked.get("laws"))

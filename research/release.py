@@ -52,7 +52,7 @@ def versions() -> str:
 
 
 def checksums() -> str:
-    """Write SHA256SUMS for all files of the release; a sentence if there are none."""
+    """Write SHA256SUMS for all files of the release; a sentence without files."""
     files = sorted(path for path in RELEASE.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(RELEASE)}\n" for path in files]
     (RELEASE / "SHA256SUMS").write_text("".join(lines), "utf-8")

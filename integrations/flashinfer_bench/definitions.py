@@ -1,7 +1,7 @@
 """Reads definitions of flashinfer-bench and SOL-ExecBench: which operation of attnspec a definition is,
 and a judge of its outputs on given inputs.
 
-A definition is recognised by the names of its inputs, so `definition.json` is read as it is. Lengths
+A definition is recognised by the names of its inputs, so a `definition.json` needs no change. Lengths
 follow from `kv_indptr`, and from `kv_last_page_len` where the pages have more than one slot. The
 log-sum-exp is in base 2, with the rows first.
 """

@@ -6,7 +6,7 @@
     registry._EVALUATORS.append(AttnspecEvaluator)
 
 It takes the definitions of ragged, paged and latent attention; their solutions are then judged by
-attnspec instead of rtol and atol. Timing stays as it is.
+attnspec instead of rtol and atol. Timing does not change.
 """
 
 import traceback

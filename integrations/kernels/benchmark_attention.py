@@ -50,7 +50,7 @@ class FlashAttentionBenchmark(Benchmark):
         return judged("attention", inputs, out, self.out, causal="bottom_right")
 
     def setup_grouped(self) -> None:
-        """Grouped heads, and a length that is no multiple of a tile."""
+        """Grouped heads, and a length that is not a multiple of a tile."""
         self._setup(129, 129)
 
     def benchmark_grouped(self) -> None:

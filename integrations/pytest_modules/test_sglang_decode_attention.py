@@ -6,16 +6,17 @@ On a machine without a GPU, Triton's interpreter runs the kernel.
 """
 
 import inspect
-import os
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import torch
+from attnspec.properties.interpreters import interpret
 
 import attnspec
 
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported
+if not torch.cuda.is_available() and find_spec("triton"):
+    interpret()  # Triton's interpreter, with numbers as on a GPU; before Triton is imported
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 _module = pytest.importorskip("sglang.srt.layers.attention.triton_ops.decode_attention")
 SLOTS, WIDTH, SPLITS = 512, 64, 8

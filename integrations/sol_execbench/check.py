@@ -1,6 +1,6 @@
 """Judges a solution of SOL-ExecBench by proved error limits: `python check.py PROBLEM SOLUTION.json`.
 
-PROBLEM is a folder with definition.json and workload.jsonl, which are read as they are. For each
+PROBLEM is a folder with an unchanged definition.json and workload.jsonl. For each
 workload a JSON line is printed, a trace with the statuses of SOL-ExecBench. The exit status is 0 if
 every workload passes, else 1. Solutions in Python and Triton are run; run only code that you trust.
 """

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,8 @@ def test_a_module_passes_a_right_function_and_fails_a_wrong_one(module, tmp_path
 
 @pytest.mark.parametrize("module", STAND_INS)
 def test_a_module_is_skipped_without_its_library(module, tmp_path):
+    if find_spec(STAND_INS[module][0].partition("/")[0]):
+        pytest.skip("The library is installed: it was asked.")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, str(MODULES / module)]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "1 skipped" in ended.stdout, ended.stdout
@@ -125,3 +128,19 @@ def test_a_module_is_skipped_without_its_library(module, tmp_path):
 
 def test_each_module_is_run():
     assert {path.name for path in MODULES.glob("test_*.py")} == STAND_INS.keys()
+
+
+@pytest.mark.parametrize(
+    ("library", "module", "chosen"),
+    [
+        ("liger_kernel", "test_liger_rope.py", "1-4-4 or 33-8-2"),
+        ("fla", "test_fla_parallel_attention.py", "2-2-1 or 5 or None-63-8"),
+    ],
+)
+def test_a_released_library_passes_its_module_in_the_interpreter(library, module, chosen, tmp_path):
+    for needed in (library, "triton"):
+        if not find_spec(needed):
+            pytest.skip(f"{needed} is not installed: it was not asked.")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "-k", chosen]
+    ended = subprocess.run([*command, str(MODULES / module)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert re.search(r"^\d+ passed, \d+ deselected", ended.stdout, re.MULTILINE), ended.stdout

@@ -67,7 +67,10 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
         "memory limit of a worker, libraries included, such as 4G; exceeding it counts as a violation",
         {"type": memory, "default": inf, "metavar": "SIZE"},
     ),
-    "--timeout": ("time limit for one call (default: 60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
+    "--timeout": (
+        "time limit for one call, without the time in which it waits for a processor (default: 60)",
+        {"type": positive, "default": 60.0, "metavar": "SECONDS"},
+    ),
     "--arithmetic": ("derive error limits from this number format instead of the declared one", {"metavar": "NAME"}),
     "--convention": (
         "judge by this convention instead of the declared one; may be repeated",

@@ -80,7 +80,10 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
         _SEVERAL | {"metavar": "TEXT"},
     ),
     "--jobs": ("number of processes (default: %(default)s)", {"type": natural, "default": _JOBS, "metavar": "N"}),
-    "--timeout": ("time limit for one call (default: 60)", {"type": positive, "default": 60.0, "metavar": "SECONDS"}),
+    "--timeout": (
+        "time limit for one call, without the time in which it waits for a processor (default: 60)",
+        {"type": positive, "default": 60.0, "metavar": "SECONDS"},
+    ),
     "--time-limit": (
         "time limit for the whole run, such as 60s or 5m; a law that does not finish counts as stopped early, and the "
         "exit status is 1",
@@ -88,7 +91,7 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "--cost": (
         "leave out calls that should take longer: small (0.2 s), normal (1 s), large (10 s), or a number of seconds "
-        "(default: normal with --interpret, else no limit)",
+        "(default with --interpret: normal, or small with --quick; else no limit)",
         {"type": cost, "metavar": "COST"},
     ),
     "--json": ("also write the report as JSON; - prints only the JSON", {"metavar": "FILE"}),

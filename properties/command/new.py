@@ -186,6 +186,31 @@ _OPTIONS = {
 }
 """The types and defaults of the options that are numbers."""
 
+_TRITON = '''\
+@triton.jit
+def doubled(x: Any, out: Any, n: int, block: tl.constexpr) -> None:
+    """Twice the numbers of x: doubled[(triton.cdiv(n, 128),)](x, out, n, 128)."""
+    place = tl.program_id(0) * block + tl.arange(0, block)
+    inside = place < n
+    tl.store(out + place, 2 * tl.load(x + place, mask=inside), mask=inside)
+
+
+'''
+_PALLAS = '''\
+def doubled(x: Array) -> Array:
+    """Twice the numbers of x, by a kernel in Pallas, as an example."""
+
+    def kernel(numbers: Any, out: Any) -> None:
+        out[...] = 2 * numbers[...]
+
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    result: Array = pallas.pallas_call(kernel, out_shape=shape)(x)
+    return result
+
+
+'''
+_ON_A_GPU = '    device="cuda",  # with --interpret: the CPU\n'
+
 _NUMPY = ("from numpy.typing import NDArray",)
 
 _LIBRARIES = {
@@ -199,6 +224,20 @@ _LIBRARIES = {
     ),
     "jax": _Library(
         (), ("import jax", "import jax.numpy as jnp"), "jax.Array", says="    arrays=jnp.asarray,\n", derivatives=_JAX
+    ),
+    "triton": _Library(
+        ("from typing import Any",),
+        ("import torch", "import triton", "import triton.language as tl"),
+        "torch.Tensor",
+        setup=_TRITON,
+        says='    arrays="torch",\n' + _ON_A_GPU,
+    ),
+    "pallas": _Library(
+        ("from typing import Any",),
+        ("import jax", "import jax.numpy as jnp", "from jax.experimental import pallas"),
+        "jax.Array",
+        setup=_PALLAS,
+        says="    arrays=jnp.asarray,\n",
     ),
     "ctypes": _Library(
         ("import ctypes", "from functools import cache", "from pathlib import Path", "from typing import Any"),

@@ -95,7 +95,7 @@ def order_of(options: argparse.Namespace, known: Known) -> Order:
         time_limit=options.time_limit or inf,
         fail_fast=options.fail_fast,
         known=known,
-        most_seconds=options.cost or (COSTS["normal"] if options.interpret else inf),
+        most_seconds=options.cost or (COSTS["small" if options.quick else "normal"] if options.interpret else inf),
         interpret=options.interpret,
     )
 

@@ -147,8 +147,9 @@ class Implementation:
                       "causal only", "full masks", "no log-sum-exp"; the glossary has them all. ()
                       declares that your kernels take everything. With None, a call that raises is
                       not taken: it does not fail
-    refuses           the exceptions that your kernels raise for sizes that they do not support. With
-                      None, attnspec does not check that they refuse these sizes
+    refuses           the exceptions that your kernels raise for sizes that they do not support, and
+                      `AbortedError` if they call abort(). With None, attnspec does not check that
+                      they refuse these sizes
     outside           "undefined" if your kernels cannot check what they are given, as C code: attnspec
                       then makes no call that they do not support. Otherwise "called"
     features          names of `FEATURES`: the options of attention and rope that your kernels take,
@@ -392,6 +393,7 @@ class Implementation:
             ranked
             and self.support.takes_options(given, self.resolved_conventions.rope_pairing)
             and self._takes_codes(given)
+            and not (self.resolved_conventions.window == "count" and _counts_no_key(given.get("window")))
             and self.allows(**sizes)
             and all(self.allows(batch=length) for length in (*lead, *([given["batch"]] if "batch" in given else [])))
             and all(self.allows(**combined({"n_q": n_q, "n_k": n_k})) for n_q, n_k in set(sequences))
@@ -475,6 +477,11 @@ def implementation_of(
         )
     default_name = getattr(target, "__name__", type(target).__name__)
     return Implementation(**{"name": default_name, "operations": operations, **changes})
+
+
+def _counts_no_key(window: Any) -> bool:
+    """Return whether the left side of a window is 0: a window that counts keys has at least one."""
+    return isinstance(window, tuple) and window[0] == 0
 
 
 def _require_member(name: object, names: tuple[str, ...], kind: str) -> None:

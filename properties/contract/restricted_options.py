@@ -1,5 +1,5 @@
-"""Restrictions of options and tables that the declaration `supports` names by a word: which calls they
-leave out, and how a drawn call is changed to one that an implementation takes.
+"""Restrictions of options and tables that the declaration `supports` names by a word: which calls
+they leave out, and how a drawn call is changed to one that an implementation takes.
 """
 
 from collections.abc import Callable, Collection, Mapping

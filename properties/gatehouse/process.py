@@ -17,9 +17,9 @@ from select import select
 from typing import Any
 
 from properties.gatehouse import wire
-from properties.gatehouse.clock import Clock
 from properties.gatehouse.sandbox import Sandbox
 from properties.gatehouse.watch import Watch
+from properties.processes.clock import Clock
 
 __all__ = ["EndedError", "Process"]
 

@@ -82,10 +82,9 @@ class Recorder:
         sys.meta_path.insert(0, _Imports(self.used, self._folder))
 
     def replaced(self) -> list[str]:
-        """Return the names of the functions that are others now, that are missing, or that have other
-        code or defaults; of modules that are others; and of the kernel's functions and classes in
-        other packages. Functions that torch itself has replaced, as it does when it loads its
-        compiler, are not among them.
+        """Return the names of functions and modules that are others now, of functions with other code or
+        defaults, and of the kernel's functions and classes in other packages. Functions that torch
+        itself has replaced, as it does when it loads its compiler, are not among them.
         """
         functions_now = dict(self._functions_now())
         others = {
@@ -150,7 +149,7 @@ class Recorder:
 
 def _inner(function: Any) -> Any:
     """Return the function in Python that a wrapper of NumPy, a static or a class method calls."""
-    is_wrapper = type(function).__module__ in ("builtins", "numpy")
+    is_wrapper = type(function) in (staticmethod, classmethod) or type(function).__module__ == "numpy"
     return getattr(function, "__wrapped__", function) if is_wrapper else function
 
 

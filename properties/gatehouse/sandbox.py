@@ -51,21 +51,14 @@ def sandbox(folder: Path, libraries: Iterable[str], sources: dict[str, str]) -> 
     to start the process in it.
 
     `libraries` are names of installed distributions. Raises ValueError for a distribution that is
-    not installed, and for a source outside of the folder.
+    not installed, for a source outside of the folder, and if the disk is full or read-only.
     """
     work_folder, library_folder = folder / "work", folder / "lib"
-    work_folder.mkdir()
-    library_folder.mkdir()
-    for name, text in sources.items():
-        source_path = (work_folder / name).resolve()
-        if work_folder.resolve() not in source_path.parents:
-            raise ValueError(f"The path of a source is {name!r}, but should be inside the folder.")
-        source_path.parent.mkdir(parents=True, exist_ok=True)
-        source_path.write_text(text, "utf-8")
     targets = tuple(dict.fromkeys(path for name in libraries for path in _files(name)))
-    for target in targets:
-        if not (library_folder / target.name).exists():
-            (library_folder / target.name).symlink_to(target)
+    try:
+        _fill(work_folder, library_folder, sources, targets)
+    except OSError as error:
+        raise ValueError(f"The kernel cannot be copied to {folder}: {error.strerror}.") from None
     python = os.path.realpath(sys.executable)
     threads = os.environ.get("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
     environment = {
@@ -84,6 +77,21 @@ def sandbox(folder: Path, libraries: Iterable[str], sources: dict[str, str]) -> 
         apart=apart,
         supervised=not apart and sys.platform == "linux",
     )
+
+
+def _fill(work_folder: Path, library_folder: Path, sources: dict[str, str], targets: Iterable[Path]) -> None:
+    """Write the sources, and links to the libraries."""
+    work_folder.mkdir()
+    library_folder.mkdir()
+    for name, text in sources.items():
+        source_path = (work_folder / name).resolve()
+        if work_folder.resolve() not in source_path.parents:
+            raise ValueError(f"The path of a source is {name!r}, but should be inside the folder.")
+        source_path.parent.mkdir(parents=True, exist_ok=True)
+        source_path.write_text(text, "utf-8")
+    for target in targets:
+        if not (library_folder / target.name).exists():
+            (library_folder / target.name).symlink_to(target)
 
 
 def _threads() -> int:

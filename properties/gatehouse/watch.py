@@ -44,6 +44,7 @@ class Watch:
         assert self._shell.stdout is not None
         folder = self._shell.stdout.readline().decode().rstrip("\n")
         if not folder:
+            self._shell.communicate()
             raise ValueError(f"A folder cannot be made in {tempfile.gettempdir()}: is the disk full, or read-only?")
         self.folder = Path(folder).resolve()
 

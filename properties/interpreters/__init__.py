@@ -11,7 +11,7 @@ from properties.interpreters.after_import import after_import
 __all__ = ["SETTING", "interpret", "is_interpreting", "names"]
 
 SETTING = "TRITON_INTERPRET", "1"
-"""The environment variable that selects Triton's interpreter. Triton reads it at each `triton.jit`."""
+"""The environment variable that selects Triton's interpreter. `triton.jit` reads it at each use."""
 
 _LIBRARIES = {"triton": "Triton", "jax": "JAX Pallas"}
 _MODULES = {"triton": "triton", "jax": "jax.experimental.pallas"}

@@ -1,7 +1,4 @@
-"""Calls functions as soon as a module of some name has been imported.
-
-The gate gives this module to an untrusted process as text, so it imports only the standard library.
-"""
+"""Calls functions as soon as a module of some name has been imported."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,6 @@
 """Answers what code that launches kernels asks PyTorch about CUDA, as if a GPU were there.
 
-Tensors stay on the CPU, and `torch.cuda.is_available()` stays False. The gate gives this module to
-an untrusted process as text.
+Tensors stay on the CPU, and `torch.cuda.is_available()` stays False.
 """
 
 from contextlib import nullcontext

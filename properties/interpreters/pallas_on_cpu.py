@@ -7,8 +7,8 @@ __all__ = ["settle"]
 
 
 def settle() -> None:
-    """Replace `pallas_call` by a function that adds interpret=True, unless the kernel asks for another
-    interpreter.
+    """Replace `pallas_call` by a function that adds interpret=True, unless the kernel asks for
+    another interpreter.
     """
     from jax.experimental import pallas
 

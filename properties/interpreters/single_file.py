@@ -51,7 +51,7 @@ def load(path: str | Path, stubs: Collection[str] = (), values: Mapping[str, Any
 
 
 def stand_ins() -> list[str]:
-    """Return the modules of which a loaded file imported stand-ins, in the order of the imports."""
+    """Return the modules that have stand-ins in a loaded file, in the order of the imports."""
     return list(_STUBBED)
 
 

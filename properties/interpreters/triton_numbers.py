@@ -14,8 +14,7 @@ its casts truncate. Here a narrow tensor is an array of ml_dtypes' numbers inste
   its operands, as tensor cores do (PTX ISA, `mma` with .tf32).
 
 Differences from a GPU: sums have the order of NumPy, tensor cores may truncate sums, `tl.sum` of
-float16 keeps binary32 in between, and functions such as exp2 are NumPy's. The gate gives this module
-to an untrusted process as text.
+float16 keeps binary32 in between, and functions such as exp2 are NumPy's.
 """
 
 from typing import Any

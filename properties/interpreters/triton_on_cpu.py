@@ -1,7 +1,4 @@
-"""Replaces what Triton asks of a GPU, so that its interpreter runs kernels without one.
-
-The gate gives this module to an untrusted process as text.
-"""
+"""Replaces what Triton asks of a GPU, so that its interpreter runs kernels without one."""
 
 from collections.abc import Callable
 from importlib import import_module

@@ -10,6 +10,8 @@ import numpy as np
 
 from oracles import Enclosure
 from oracles.ball import Array
+from properties.contract.aborts import AbortedError, aborts
+from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.results import BrokenError, RaisedError
@@ -41,6 +43,9 @@ def check_refusal(subject: Subject, arguments: tuple[Any, ...], given: str) -> b
         return False
     operation, refuses = OPERATIONS[subject.operation], subject.implementation.refusals
     wanted = " or ".join(kind.__name__ for kind in refuses)
+    if _aborts(subject, operation, arguments):
+        subject.require(True, "")  # the end of the process is the refusal
+        return True
     try:
         values, *_ = subject.run(operation, arguments)
     except RaisedError as raised:
@@ -73,6 +78,8 @@ def results_unless_refused(subject: Subject, arguments: tuple[Any, ...]) -> list
     The call is not recorded, because the oracles refuse some of these arguments too.
     """
     operation = OPERATIONS[subject.operation]
+    if _aborts(subject, operation, arguments):
+        return []
     try:
         values, *_ = subject.run(operation, arguments)
     except RaisedError as raised:
@@ -80,6 +87,14 @@ def results_unless_refused(subject: Subject, arguments: tuple[Any, ...]) -> list
             return []
         raise
     return list(zip(operation.returned(arguments), values, strict=True))
+
+
+def _aborts(subject: Subject, operation: Operation, arguments: tuple[Any, ...]) -> bool:
+    """Return whether a call ends its process with SIGABRT, and the adapter declares this as a refusal."""
+    implementation = subject.implementation
+    return AbortedError in implementation.refusals and aborts(
+        lambda: Caller(implementation, operation.name).run(operation, arguments)
+    )
 
 
 def _restrictions(operation: Operation, implementation: Implementation) -> dict[str, Callable[[int], bool]]:

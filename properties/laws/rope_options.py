@@ -254,7 +254,7 @@ def scores_depend_only_on_differences_of_the_given_positions(
     if x["positions"] is None or x["x"].shape[-2] < 2:
         return False
     where = channels_of_pairs(subject.implementation, _width(x))
-    count = len(x["sections"])
+    count = 1 if x["sections"] is None else len(x["sections"])
     shifts = np.reshape([choose.integer(1, 2**10) for _ in range(count)], (count, *[1] * (x["positions"].ndim - 1)))
     moved = x["positions"] + (shifts.flat[0] if x["sections"] is None else shifts)
 

@@ -9,17 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
+from math import inf
 from typing import Any, TypeVar
 
 from oracles.spelling import did_you_mean
 from properties.contract.conversion import require_device
+from properties.contract.costs import Costs
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS
 from properties.contract.wanted_shapes import Wanted, concerns, require_concerned
 from properties.contract.wording import printable, told
 from properties.verifier.location import Location, location_of
 
-__all__ = ["AdapterError", "Found", "distinct", "interleaved", "load"]
+__all__ = ["AdapterError", "Found", "at_cost", "distinct", "interleaved", "load"]
 
 T = TypeVar("T")
 _NEIGHBOURS = 4  # calls of an implementation alternate with calls of this many neighbours in its list
@@ -87,6 +89,13 @@ def load(
     for one in _chosen(found, only):
         lists.setdefault((one.target, one.group), []).append(one)
     return [one for members in lists.values() for one in _beside_each_other(members)]
+
+
+def at_cost(one: Found, most_seconds: float) -> Found:
+    """Return an implementation that gets no call that should take longer than a number of seconds."""
+    costs = Costs(most_seconds) if most_seconds < inf else None
+    support = replace(one.implementation.support, costs=costs)
+    return replace(one, implementation=replace(one.implementation, supports=support))
 
 
 def _at(implementation: Implementation, shapes: Sequence[Wanted]) -> Implementation:

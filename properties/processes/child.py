@@ -15,6 +15,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from properties.processes.clock import Clock
 from properties.processes.messages import Climb, Explain, Order, Replay, Task
 from properties.verifier.call_record import CallRecord
 
@@ -54,6 +55,7 @@ class Child:
         assert self._process.stdout is not None
         self._answers = self._process.stdout
         self._send((order, str(note), str(self._log)))
+        self._clock, self._clocked = Clock(self._process.pid), self.calls.began
 
     @property
     def is_fresh(self) -> bool:
@@ -100,6 +102,14 @@ class Child:
         """
         return self._timeout * (1 if self.task else _TIMEOUTS_OF_AN_IMPORT)
 
+    def _seconds_of_call(self) -> float:
+        """How long the current call has been running, without the seconds for which the machine gave
+        the child no processor. Those before the first look at the call are not known, and count.
+        """
+        if self.calls.began != self._clocked:
+            self._clock, self._clocked = Clock(self._process.pid), self.calls.began
+        return self.calls.seconds - self._clock.waited()
+
     def kill_if_over_limit(self) -> None:
         """Kill the child if its call takes too long, or if it uses too much memory.
 
@@ -108,7 +118,7 @@ class Child:
         """
         if self._killed_over_memory():
             return
-        if self.calls.seconds > self._limit:
+        if self._seconds_of_call() > self._limit:
             self._timed_out = True
             self._signal(signal.SIGABRT)
             with suppress(subprocess.TimeoutExpired):

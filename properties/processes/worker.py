@@ -16,19 +16,17 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
-from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from properties.contract.costs import Costs
 from properties.contract.implementation import Implementation
 from properties.contract.results import Call
 from properties.contract.support import SupportsError
 from properties.interpreters import interpret
 from properties.laws.law import Law
-from properties.processes.adapters import AdapterError, Found, load
+from properties.processes.adapters import AdapterError, Found, at_cost, load
 from properties.processes.deviations import with_deviations
 from properties.processes.messages import Climb, Entry, Explain, Failed, Order, Progress, Replay, Task
 from properties.processes.sources import sources
@@ -74,7 +72,7 @@ def main() -> None:
         if order.interpret:
             interpret()
         adapters = load(order.targets, order.arithmetic, order.only, order.conventions, shapes=order.shapes)
-        found = with_deviations([_at_cost(one, order.most_seconds) for one in adapters], order.known_deviations)
+        found = with_deviations([at_cost(one, order.most_seconds) for one in adapters], order.known_deviations)
         plans = [without(plan(one.implementation, order.laws, order.long, order.quick), order.exclude) for one in found]
     except (AdapterError, ValueError) as error:
         answer(str(error))
@@ -101,13 +99,6 @@ def main() -> None:
             answer(error)
         except Exception as error:
             answer(Failed(failure("it did what the command had asked for", error)))
-
-
-def _at_cost(one: Found, most_seconds: float) -> Found:
-    """Return an implementation that gets no call that should take longer than a number of seconds."""
-    costs = Costs(most_seconds) if most_seconds < inf else None
-    support = replace(one.implementation.support, costs=costs)
-    return replace(one, implementation=replace(one.implementation, supports=support))
 
 
 def _requests(requests: BinaryIO) -> Any:
@@ -165,11 +156,12 @@ def _outcomes(
     one: Found, task: Task, planned: list[Law], order: Order, calls: CallRecord, report: Callable[[Progress], None]
 ) -> list[Outcome]:
     """Return the outcomes of a task's laws, and report the progress: first after a second, later less
-    often.
+    often. The scripts of large inputs take long to write, so a report is followed by a pause of 20 times
+    its own time.
     """
     laws = [planned[position] for position in task.laws]
     current_law, start = [laws[0].id], time.monotonic()
-    reported = [start]
+    reported, spent_on_report = [start], [0.0]
 
     def observe(operation: str, arguments: tuple[Any, ...], layout: str) -> None:
         calls.begin(operation, arguments, layout, current_law[0])
@@ -182,9 +174,9 @@ def _outcomes(
 
     def checked(examination: Examination) -> None:
         now = time.monotonic()
-        if now - reported[0] < max(1.0, _SHARE_BETWEEN_PROGRESS * (now - start)):
+        pause = max(1.0, _SHARE_BETWEEN_PROGRESS * (now - start), spent_on_report[0] / _SHARE_BETWEEN_PROGRESS)
+        if now - reported[0] < pause:
             return
-        reported[0] = now
         outcomes = tuple(
             outcome
             if outcome.violation is None
@@ -193,6 +185,8 @@ def _outcomes(
         )
         numbers = examination.evidence.cases, examination.planned, calls.made, calls.spent, now - start
         report(Progress(examination.operation, *numbers, outcomes))
+        reported[0] = time.monotonic()
+        spent_on_report[0] = reported[0] - now
 
     noting = _noting(one.implementation, calls)
     supervision = Supervision(observe, began, order.timeout, task.until, ends, checked=checked)

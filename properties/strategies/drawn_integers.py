@@ -11,6 +11,8 @@ __all__ = ["INTEGERS"]
 
 _FIRST_DOCUMENTS = (0, 0, 1, -2, 126, 254, 2**31 - 1)
 """Numbers of the first document. Kernels store numbers of documents in 8, 16 or 32 bits."""
+_BETWEEN_DOCUMENTS = (1, 1, 1, 2**8, 2**16)
+"""Differences of the numbers of two documents."""
 
 
 def _lengths(shape: tuple[int, ...], sizes: Mapping[str, int], choose: Choices) -> Any:
@@ -29,13 +31,13 @@ def _indices(shape: tuple[int, ...], sizes: Mapping[str, int], choose: Choices) 
 
 def _documents(shape: tuple[int, ...], sizes: Mapping[str, int], choose: Choices) -> Any:
     """Return the document of each token: mostly runs, whose documents may come back after a gap; or
-    any order. The numbers need not begin at 0.
+    any order. The numbers need not begin at 0, and need not be consecutive.
     """
     count = choose.among([2, 3, 1, max(shape[0], 1)])
     starts = choose.bits(shape, 0.3)
     runs = np.cumsum(starts) % (count + 1)
     documents = runs if choose.happens(0.7) else choose.integers(0, count, shape)
-    return choose.among(_FIRST_DOCUMENTS) + np.asarray(documents, np.int64)
+    return choose.among(_FIRST_DOCUMENTS) + choose.among(_BETWEEN_DOCUMENTS) * np.asarray(documents, np.int64)
 
 
 def _parents(shape: tuple[int, ...], sizes: Mapping[str, int], choose: Choices) -> Any:

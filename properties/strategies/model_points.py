@@ -39,6 +39,11 @@ def _of_heads(sizes: Sizes) -> Any:
     return {"mask": np.stack([(query + key + head) % 3 > 0 for head in range(sizes["num_heads"])])[None]}
 
 
+def _padded(sizes: Sizes) -> Any:
+    """A mask of the last third of the keys, for all queries; it is shifted from head to head."""
+    return {"mask": (np.arange(sizes["n_k"]) < sizes["n_k"] * 2 // 3)[None]}
+
+
 def _sinks(sizes: Sizes) -> Any:
     """A sink for each head, from −1 on in steps of 1/2."""
     return np.arange(sizes["num_heads"]) / 2 - 1
@@ -61,7 +66,7 @@ def _prefill(tokens: int, width: int, batch: int = 2) -> Point:
     return Point(f"{tokens} tokens of width {width}", sizes)
 
 
-_LEADS = ((130,), (1, 12), (1, 16), (1, 32), (1, 64), (4, 12), (5, 8), (9, 1), (33, 2), (2, 40))
+_LEADS = ((130,), (1, 12), (1, 16), (1, 32), (1, 64), (4, 12), (5, 8), (33, 2), (2, 40))
 """Numbers of problems, or numbers of sequences and of heads, as models have them."""
 
 
@@ -86,6 +91,7 @@ NUMBERS = (
     Point("64 masked queries, 192 keys", {**_FEW, "n_q": 64, "n_k": 192}, _chunk),
     Point("a causal mask of 130 tokens", {"n_q": 130, "n_k": 130, "head_dim": 16, "value_dim": 16}, _chunk),
     Point("a mask for each head", {**_FEW, "n_q": 5, "n_k": 50}, _of_heads),
+    Point("a mask of keys for 130 keys", {**_FEW, "n_q": 9, "n_k": 130}, _padded),
     Point("a chunk of 130 queries, 300 keys", {**_FEW, "batch": 1, "num_heads": 2, "n_q": 130, "n_k": 300}),
     Point("130 causal tokens", {**_FEW, "n_q": 130, "n_k": 130}, lambda sizes: {"causal": True}),
     Point("64 causal queries, 40 keys", {**_FEW, "n_q": 64, "n_k": 40}, lambda sizes: {"causal": True}),

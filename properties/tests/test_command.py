@@ -17,6 +17,7 @@ from rich.console import Console
 from properties.bugs import CATALOGUE
 from properties.command.cli import main
 from properties.laws import LAWS
+from properties.processes.clock import Clock
 from properties.views.pages import print_bugs
 
 COMMAND = [sys.executable, "-P", "-m", "attnspec"]
@@ -53,6 +54,13 @@ def waits_forever(x, start_pos=0):
         time.sleep(1)
 
 hangs = {"rope": waits_forever}
+
+def waits(x, start_pos=0):
+    if not next(calls):
+        time.sleep(1.5)
+    return REFERENCE["rope"](x, start_pos)
+
+waits_once = {"rope": waits}
 
 def aborts_on_simple_numbers(x, start_pos=0):
     if x.any() and np.array_equal(x, np.sign(x)):
@@ -154,6 +162,13 @@ def test_whatever_ends_the_process_or_never_returns_is_a_violation_with_its_inpu
     ]
     assert list(adapters.glob(".hypothesis")) == []
     assert list(adapters.glob("core*")) == []
+
+
+@pytest.mark.parametrize(("share", "status"), [(0.9, 0), (0.0, 1)])
+def test_seconds_without_a_processor_are_not_those_of_a_call(adapters, monkeypatch, capsys, share, status):
+    monkeypatch.setattr(Clock, "waited", lambda clock: share * clock.elapsed())
+    assert main(verify("adapters:waits_once", options=["--timeout", "0.7"])) == status
+    assert ("did not return within 0.7 s." in capsys.readouterr().out) == bool(status)
 
 
 def test_the_report_in_json_is_the_one_of_verify_and_says_who_was_verified(adapters, capsys):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from importlib.resources import files
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import jsonschema
@@ -369,6 +369,30 @@ def test_a_score_grows_with_what_is_right():
         for name in ("it exits", "zeros", "inputs are written")
     ]
     assert 0 <= scores[0] < scores[1] < scores[2] < 1
+
+
+BUGS = f"""
+{SIGNATURE}
+    if 0 in BUGS and mask is not None and mask.shape[-2:-1] == (1,):
+        mask = None
+    if 1 in BUGS and k.shape[-2] > 64:
+        mask = True if mask is None else mask
+        mask = mask & (np.arange(k.shape[-2]) < k.shape[-2] - 1)
+    return attention(1.25 * q if 2 in BUGS and q.ndim == 4 else q, k, v, mask)
+"""
+
+
+@pytest.mark.thorough
+def test_a_score_grows_with_each_bug_that_is_mended():
+    common = WRONG["zeros"].text.partition(SIGNATURE)[0]
+    scores = {
+        bugs: gate(candidate(f"{common}\nBUGS = {bugs}\n{BUGS}"), quick=True, seed=0, limits=PATIENT).score
+        for number in range(4)
+        for bugs in combinations(range(3), number)
+    }
+    assert scores[()] == 1.0
+    for bugs in scores:
+        assert all(scores[bugs] < scores[tuple(bug for bug in bugs if bug != mended)] for mended in bugs)
 
 
 # -- The command -------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 source that is no Python, for a wrong kernel.
 """
 
+import errno
 import json
 import math
 import platform
@@ -23,12 +24,12 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.gatehouse import limits, system_calls
 from properties.gatehouse.checks import _in_fives, _large
-from properties.gatehouse.clock import Clock
 from properties.gatehouse.gate import gate
 from properties.gatehouse.isolated_kernel import Limits
 from properties.gatehouse.process import Process
 from properties.gatehouse.source_names import names_in
 from properties.gatehouse.submission import Submission
+from properties.processes.clock import Clock
 from properties.tests.candidates import OPERATION, RIGHT, candidate
 from properties.tests.processes import processes_in, wait_for
 from properties.tests.test_gate import LASTING, PATIENT, SCHEMA, SIGNATURE, said
@@ -147,6 +148,26 @@ def test_the_clock_is_asked(monkeypatch):
     verdict = gate(candidate(RIGHT["plain"].text), quick=True, seed=0, limits=PATIENT)
     assert verdict.accepted, said(verdict)
     assert set(seen) == {0.0}
+
+
+# -- Disks and folders --------------------------------------------------------------------------------
+
+
+def test_a_kernel_is_not_judged_without_a_folder(monkeypatch, tmp_path, capsys):
+    (tmp_path / "kernel.py").write_text(RIGHT["plain"].text)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    assert main(["gate", str(tmp_path / "kernel.py"), "--quick"]) == 2
+    assert f"A folder cannot be made in {tmp_path / 'none'}: is the disk full, or" in capsys.readouterr().err
+
+
+def test_a_kernel_is_not_judged_if_the_disk_is_full(monkeypatch, tmp_path, capsys):
+    def write_text(path, *arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "kernel.py").write_text(RIGHT["plain"].text)
+    monkeypatch.setattr("properties.gatehouse.sandbox.Path.write_text", write_text)
+    assert main(["gate", str(tmp_path / "kernel.py"), "--quick"]) == 2
+    assert re.search(r"The kernel cannot be copied to \S+: No space left on device\.", capsys.readouterr().err)
 
 
 # -- Sources ------------------------------------------------------------------------------------------

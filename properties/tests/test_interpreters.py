@@ -105,7 +105,9 @@ def test_a_file_that_does_not_exist_is_named(tmp_path, undisturbed):
 def test_an_earlier_call_bounds_the_time_of_a_larger_one():
     costs, rope = Costs(1.0), OPERATIONS["rope"]
     small, large = (np.zeros((25, 4)), 0), (np.zeros((250, 4)), 0)
-    assert costs.refusal(rope, large) == ""
+    assert costs.refusal(rope, small) == ""
+    sentence = "The call is large, and no smaller call has shown yet how long such calls take."
+    assert costs.refusal(rope, large) == sentence
     costs.add(rope, small, 0.25)
     assert costs.predicted(rope, small) == 0.25
     assert costs.predicted(rope, large) == 0.25 * 1001 / 101
@@ -113,7 +115,9 @@ def test_an_earlier_call_bounds_the_time_of_a_larger_one():
     costs.add(rope, large, 0.5)
     assert costs.predicted(rope, small) == 0.25
     assert costs.predicted(rope, large) == 0.5
-    assert costs.left_out == {"rope": 1}
+    costs.add(rope, small, 0.25)
+    assert Costs(0.1, _seen=costs._seen).refusal(rope, small) == ""  # a small call is always made
+    assert costs.left_out == {"rope": 2}
 
 
 SLOW = """

@@ -394,6 +394,17 @@ def test_the_window_of_a_cache_is_a_length():
     assert caches.support.takes_options({"window": 2})
 
 
+def test_a_window_that_counts_keys_counts_at_least_one():
+    counts = Implementation(
+        "counts", {"attention": REFERENCE["attention"]}, conventions=Conventions(window="count"), features=("window",)
+    )
+    attention, q = OPERATIONS["attention"], np.ones((1, 2, 4))
+    for window, is_taken in (((0, None), False), ((1, None), True), ((None, 0), True)):
+        assert counts.takes(attention, attention.arguments((q, q, q), {"window": window})) is is_taken
+        bounds = replace(counts, conventions=Conventions())
+        assert bounds.takes(attention, attention.arguments((q, q, q), {"window": window}))
+
+
 @pytest.mark.parametrize("word", ["equal windows", "causal windows"])
 @pytest.mark.parametrize("features", [("window",), ("window", "causal", "softcap")])
 def test_windows_are_drawn_as_a_word_says(word, features):

@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import time
+from dataclasses import replace
 from math import inf
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ import pytest
 import properties
 from properties.bugs.reference import REFERENCE
 from properties.command.cli import main
+from properties.contract.costs import Costs
 from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS
 from properties.strategies.cases import Cases
@@ -138,6 +140,7 @@ def test_a_time_limit_is_a_number_of_seconds(seconds):
 
 KERNELS = """
 import time
+from dataclasses import replace
 from properties.bugs.reference import REFERENCE
 
 def slowly(function):
@@ -179,3 +182,28 @@ def test_what_is_no_time_is_refused(text, capsys):
 
 def test_the_usual_number_of_calls_is_known_for_each_operation():
     assert CALLS.keys() == OPERATIONS.keys()
+
+
+def test_laws_are_finished_one_after_the_other_if_there_is_no_time_for_all(monkeypatch):
+    monkeypatch.setattr(examination.Examination, "_needs_more_time", lambda self, seconds, done, cases: done == 8)
+    rank = {"held": 0, "stopped early": 1, "not run": 1}
+    held = []
+    for until in (30, 60, 10**6):
+        clock(examination, monkeypatch, itertools.count())
+        outcomes = examine(ROPE, RIGHT, 100, 0, supervision=Supervision(until=until))
+        applied = [outcome for outcome in outcomes if outcome.status != "not applicable"]
+        assert {outcome.status for outcome in applied} <= {*rank, "vacuous"}
+        agreement = next(outcome for outcome in applied if outcome.law == "rope is within its error limit")
+        assert agreement.status == "held"
+        held.append(sum(outcome.status == "held" for outcome in applied))
+    assert held[0] < held[1] < held[2]
+    assert all(outcome.status == "held" for outcome in applied)
+
+
+@pytest.mark.parametrize(("limit", "needs"), [(None, False), (Costs(1.0), True)])
+def test_only_with_a_limit_of_costs_laws_do_not_take_turns(limit, needs):
+    mine = replace(RIGHT, supports=replace(RIGHT.support, costs=limit))
+    asked = examination.Examination(mine, "rope", ROPE, Supervision(until=time.monotonic() + 100))
+    assert asked._needs_more_time(8.0, 8, 200) == needs
+    assert not asked._needs_more_time(8.0, 8, 20)
+    assert not asked._needs_more_time(8.0, 2, 200)

@@ -126,6 +126,11 @@ class CallRecord:
         return _STATES[self._header()[0]]
 
     @property
+    def began(self) -> float:
+        """When the last call began, by time.monotonic."""
+        return self._header()[1]
+
+    @property
     def seconds(self) -> float:
         """How long the call has been running; 0 if no call is running."""
         state, start = self._header()[:2]

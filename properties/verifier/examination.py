@@ -48,7 +48,7 @@ Observer = Callable[[str, tuple[Any, ...], str], None]
 _LAWS_PER_CASE = 2  # besides agreement
 _ROUNDS = 10  # of further cases for a law that had too few informative cases, or whose declared deviation did not occur
 _CASES_PER_ROUND = 10  # of each domain
-_CASES_OF_ESTIMATE = 8  # by their time, the time of the others is estimated
+_CASES_OF_ESTIMATE = 8  # by the time of as many cases or more, the time of the others is estimated
 _CASES_PER_LAW = 4  # of each domain and in each round, if laws are finished one after the other
 _SILENT_ROUNDS = 2  # after these a law that no case could test gets no further cases
 _POINTS = "operating points"  # the domain of the instruments that measure at the sizes of their case
@@ -207,24 +207,28 @@ class Examination:
 
     def _finish_in_turn(self, random_seed: int | None) -> None:
         """Finish the laws one after the other, as long as there is time: agreement first, then the laws
-        that measure, then those of the quick plan.
+        that measure, then those of the quick plan. Then check them at the points that are left.
         """
         order = sorted(
             self.trials.values(),
             key=lambda trial: (not trial.law.agreement, not trial.law.measures, not is_quick(trial.law)),
         )
+        fixed = {name: len(cases.fixed) for trial in order for name, cases in trial.cases.items()}
+        points = [(name, seed) for name, number in fixed.items() for seed in range(number)]
         for trial in order:
-            for name, cases in trial.cases.items():
-                for seed in range(len(cases.fixed)):
-                    if not self._over():
-                        self._check_at_a_point(name, seed, [trial], name in QUIRKS)
             drawn = {name: [trial] for name, cases in trial.cases.items() if not cases.fixed}
             for round_number in range(_ROUNDS):
                 if trial.wants_more and (trial.examples or round_number <= _SILENT_ROUNDS):
                     self._draw(drawn, dict.fromkeys(drawn, _CASES_PER_LAW), random_seed, f"{round_number} in turn")
+            for name, seed in points:
+                if name in trial.cases and trial.wants_more and not self._over():
+                    self._check_at_a_point(name, seed, [trial], name in QUIRKS)
             if not trial.cut_short and trial.wants_more:
                 trial.cut_short = self._over()
             self.supervision.checked(self)
+        for name, seed in points:
+            if not self._over():
+                self._check_at_a_point(name, seed, [each for each in order if name in each.cases], name in QUIRKS)
         self._tell_untried({name: [each for each in order if name in each.cases] for name in self._untried})
 
     def _mostly_raised(self) -> bool:
@@ -330,11 +334,10 @@ class Examination:
                     self._draw_by_profile(name, some, numbers[name], round_name)
             return
         fixed = [name for name, group in groups.items() if group[0].cases[name].fixed]
-        before = self.subject.seconds
+        before, cases = self.subject.seconds, sum(numbers.values())
         for place, (name, seed) in enumerate(turns(self.operation, groups, numbers, random_seed, round_name, fixed)):
-            if place == _CASES_OF_ESTIMATE and not round_name:
-                self._in_turn = self._needs_more_time(self.subject.seconds - before, sum(numbers.values()))
-            if self._in_turn and not round_name:
+            if not round_name and self._needs_more_time(self.subject.seconds - before, place, cases):
+                self._in_turn = True
                 return
             if reason := self._over():
                 for trial in groups[name]:
@@ -343,12 +346,13 @@ class Examination:
                 self._check_on_a_case(name, seed, groups[name], round_name)
                 self.supervision.checked(self)
 
-    def _needs_more_time(self, seconds: float, cases: int) -> bool:
+    def _needs_more_time(self, seconds: float, done: int, cases: int) -> bool:
         """Return whether the calls of all cases will not be done in time, by the seconds of the calls of
-        the first cases. This is asked only with a limit of costs: without it, all laws take turns.
+        the cases that are done. This is asked only with a limit of costs: without it, all laws take turns.
         """
-        needed = seconds / _CASES_OF_ESTIMATE * (cases - _CASES_OF_ESTIMATE)
-        return self.implementation.support.costs is not None and time.monotonic() + needed > self.supervision.until
+        if self.implementation.support.costs is None or done < _CASES_OF_ESTIMATE:
+            return False
+        return time.monotonic() + seconds / done * (cases - done) > self.supervision.until
 
     def _over(self) -> str:
         """Return the reason why no further case is drawn, or ""."""

@@ -28,8 +28,8 @@ class Judgement:
     passes     whether each entry is within its error limit, and the limits are narrow enough to show
                a mistake
     error      the largest error ÷ error limit; ∞ for outputs of another shape or type
-    sentence   the entry that is farthest outside, and the other convention under which the outputs
-               are right, if there is one
+    sentence   the entry that is farthest outside, and each other convention under which the outputs
+               are right
     """
 
     passes: bool
@@ -56,7 +56,7 @@ class Judge:
     def __call__(self, out: Any) -> Judgement:
         """Return the judgement of an output, or of a tuple or a list of outputs, in the order of the
         operation's results. Results that are None or left out at the end are not judged. Raises
-        ValueError for other results than the operation has, and for none.
+        ValueError for no results, and for results that the operation does not have.
         """
         outs = self._named(tuple(out) if isinstance(out, tuple | list) else (out,))
         error, sentence = _compared(outs, self._wanted)
@@ -126,7 +126,7 @@ def judge(
 
 
 def _plain(value: Any, name: str) -> Any:
-    """Return an input as the oracles take it: a copy as an array of NumPy, or a value that is no array."""
+    """Return an input as the oracles take it: a copy as an array of NumPy, or a value that is not an array."""
     if isinstance(value, np.generic):
         return value.item()
     return np.array(as_numpy(value, name)) if hasattr(value, "shape") else value

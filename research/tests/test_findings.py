@@ -8,14 +8,17 @@ from research.findings.expected import computed
 from research.findings.library import LibraryFinding
 from research.findings.loader import read
 from research.findings.page import FINDINGS, errata, findings
+from research.native import FINDINGS as NATIVE_FINDINGS
 from research.peers import FINDINGS as LIBRARY_FINDINGS
 from spec.errata import ERRATA
+from systems.native import GROUPS as NATIVE
+from systems.native import recipes
 
 ENTRY = {
     **{"title": "It", "family": "masks", "cause": "defect", "detail": "It is.", "known": "none"},
     **{"module": "ours", "script": "print(1)", "expected": "2"},
 }
-BOTH = [*FINDINGS, *LIBRARY_FINDINGS]
+BOTH = [*FINDINGS, *LIBRARY_FINDINGS, *NATIVE_FINDINGS]
 
 
 @pytest.fixture
@@ -74,6 +77,21 @@ def test_a_finding_about_a_library_still_happens(finding):
         pytest.skip(f"{finding.library} is in the environment of `make peers` alone")
     assert finding.where
     assert finding.actual != finding.expected
+
+
+@pytest.mark.parametrize("finding", NATIVE_FINDINGS, ids=lambda finding: finding.name)
+def test_a_finding_about_a_native_runtime_still_happens(finding):
+    if why := recipes.unavailable(finding.library):
+        pytest.skip(why)
+    assert finding.where
+    assert finding.actual != finding.expected
+    assert "ModuleNotFoundError" not in finding.actual
+
+
+def test_each_deviation_of_a_native_runtime_is_explained_by_a_finding():
+    reasons = {reason for group in NATIVE.values() for i in group for reason in i.known_deviations.values()}
+    assert reasons
+    assert reasons <= {finding.title for finding in NATIVE_FINDINGS}
 
 
 def test_a_file_is_named_after_its_library(folder):

@@ -28,6 +28,9 @@ VECTORS = Path(__file__).parents[2] / "vectors"
 """The folder of what is published."""
 
 VERSION = 1
+_ALWAYS = ("rope_pairing",)
+"""Conventions that so many kernels follow otherwise that each test shows both."""
+
 Json = dict[str, Any]
 
 
@@ -176,10 +179,12 @@ def _add(file: _File, number: int, case: Chosen, arithmetic: str) -> None:
     choice, definition, name = case.choice, file.of, f"{arithmetic}/{number:03}"
     arguments = choice.arguments(arithmetic)
     wanted = expected(definition, arguments, arithmetic, choice.reading)
+    depends_on = _fields(definition, arguments, choice.reading)
     content = [
         alternative
         for alternative in alternatives(definition, choice.reading)
         if f"{alternative[0]}={alternative[1]}" in case.shows
+        or (alternative[0] in _ALWAYS and alternative[0] in depends_on)
     ]
     readings = list(_readings(file, name, arguments, arithmetic, content))
     source = {key: x for key, x in asdict(choice).items() if x and key not in ("operation", "conventions")}
@@ -188,7 +193,7 @@ def _add(file: _File, number: int, case: Chosen, arithmetic: str) -> None:
         "comment": _comment(definition, choice.domain, arguments),
         "flags": flags_of(choice, arguments),
         "result": "acceptable" if readings else "valid",
-        "rests_on": _fields(definition, arguments, choice.reading),
+        "rests_on": depends_on,
         "source": {"domain": choice.domain, "seed": choice.seed, **source},
         "inputs": file.inputs(name, arguments, arithmetic),
         "outputs": file.outputs(name, wanted),

@@ -22,7 +22,7 @@ def parsed(raw):
     except RecursionError:
         raise ValueError("The JSON has too many levels.") from None
     if not isinstance(told, dict):
-        raise ValueError("The file is no JSON object.")
+        raise ValueError("The file is not a JSON object.")
     return told
 
 
@@ -125,7 +125,7 @@ def judged(file, function, arithmetic, features=None, conventions=None):
     returns an array or a tuple. It raises NotImplementedError for a call that it does not support:
     then the test is skipped. Any other exception refuses the call.
 
-    `features` are the optional arguments that the function takes; by default those of its signature.
+    `features` are the optional arguments that the function takes; by default the names of its parameters.
     `conventions` are the conventions in which it differs from the file, such as
     {"rope_pairing": "half"}.
     """
@@ -179,7 +179,7 @@ def declared(told, features, optional, conventions):
 
 
 def chosen(group, test, differing):
-    """Return the results that hold under the declared conventions, or the reason why the test has none."""
+    """Return the results that hold under the declared conventions, or the reason why the test has no such result."""
     other = [f"{name}={x}" for name, x in group["conventions"].items() if differing.get(name) != x]
     if other:
         return None, f"It is for code with {', '.join(other)}."

@@ -1,4 +1,4 @@
-"""Counts the seconds that an untrusted process takes, without those for which the machine gave it no
+"""Counts the seconds that a process takes, without those for which the machine gave it no
 processor.
 
 A machine that runs other work makes each call longer. Linux tells for each thread how long it was
@@ -31,8 +31,12 @@ class Clock:
 
     def taken(self) -> float:
         """Return the seconds since the start, without the time of waiting for a processor."""
+        return max(0.0, self.elapsed() - self.waited())
+
+    def waited(self) -> float:
+        """Return the seconds since the start in which the process, or this one, waited for a processor."""
         waits = (seconds - self._before.get(thread, 0.0) for thread, seconds in _waits(f"/proc/{self._pid}/task"))
-        return max(0.0, self.elapsed() - max(waits, default=0.0) - (_wait("/proc/thread-self") - self._own))
+        return max(waits, default=0.0) + _wait("/proc/thread-self") - self._own
 
 
 def _waits(folder: str) -> Iterator[tuple[str, float]]:
