@@ -8,8 +8,10 @@ normal number may become 0.  `method` does not matter.
 from typing import Any, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oracles import arrays
+from oracles.arguments import checked_flag
 from oracles.ball import Array, exact
 from oracles.enclosure import Enclosure
 from oracles.formats import Arithmetic
@@ -117,6 +119,71 @@ def rotate_half(
         raise ValueError(f"x has size {x.shape[checked_axis]} along axis {checked_axis}, but should have an even one.")
     first, second = np.split(x, 2, axis=checked_axis)
     return _copied(np.concatenate([-second, first], axis=checked_axis), arithmetic, method)
+
+
+@takes(AnswerOptions)
+def relative_bias(
+    table: Any,
+    n_q: Any,
+    n_k: Any,
+    bidirectional: Any,
+    max_distance: Any,
+    **options: Unpack[AnswerOptions],
+) -> Enclosure:
+    """Return T5's bias: for each head, query and key the entry of the table for the bucket of j − p. The
+    result is an `Enclosure` (value ± radius).
+
+    p is the position of query i among the keys: i, or i + n_k − n_q where `conventions.causal` is
+    `bottom_right`. Of B buckets in one direction, and m = ⌊B/2⌋, the distances below m have one each. A
+    distance n from m on has bucket m + k, where k < B − m is the largest number with
+    (n/m)^(B − m) ≥ (max_distance/m)^k. Integers decide that. With `bidirectional` each direction has
+    half of the buckets, keys after the query the second half. Otherwise keys after the query have
+    bucket 0.
+
+    Shapes: table is (buckets, num_heads), the result (num_heads, n_q, n_k).
+    Edge cases: 0 queries, keys or heads are legal. A NaN or ±∞ stays in its entries.
+    Raises TypeError and ValueError for arguments of other types, fewer than 2 buckets (4 where
+    bidirectional, and an even number), a max_distance that is not above m, and more than 2²⁸ entries.
+    """
+    arithmetic, conventions, method = answer(options)
+    values = arrays.float_array(table, "table", arithmetic=arithmetic)
+    queries, keys = arrays.natural(n_q, "n_q", most=LARGEST_TABLE), arrays.natural(n_k, "n_k", most=LARGEST_TABLE)
+    if values.ndim != 2:
+        raise ValueError(f"table has shape {values.shape}, but should have two axes: (buckets, num_heads).")
+    if values.shape[1] * queries * keys > LARGEST_TABLE:
+        raise ValueError(
+            f"num_heads × n_q × n_k = {values.shape[1]} × {queries} × {keys}, "
+            f"but should be at most {LARGEST_TABLE} entries."
+        )
+    first = keys - queries if conventions.causal == "bottom_right" else 0
+    ahead = np.arange(keys) - (np.arange(queries)[:, None] + first)
+    longest = arrays.natural(max_distance, "max_distance", least=1)
+    found = _buckets(ahead, len(values), checked_flag(bidirectional, "bidirectional"), longest)
+    return _copied(np.moveaxis(values[found], -1, 0), arithmetic, method)
+
+
+def _buckets(ahead: NDArray[np.int64], buckets: int, bidirectional: bool, longest: int) -> NDArray[np.int64]:
+    """Return the bucket of each distance, with the borders of buckets found by comparing integers."""
+    if buckets < (4 if bidirectional else 2) or (bidirectional and buckets % 2):
+        raise ValueError(
+            f"table has {buckets} buckets, but should have an even number from 4 on, or 2 in one direction."
+        )
+    count = buckets // 2 if bidirectional else buckets
+    m = count // 2
+    if longest <= m:
+        raise ValueError(f"max_distance={longest}, but should be more than {m}, half of the buckets.")
+    distance = np.abs(ahead) if bidirectional else np.maximum(-ahead, 0)
+    borders = [*range(m), *(_border(m, count - m, longest, k) for k in range(count - m))]
+    return np.searchsorted(borders, distance, "right") - 1 + np.where(bidirectional & (ahead > 0), count, 0)
+
+
+def _border(m: int, steps: int, longest: int, k: int) -> int:
+    """Return the smallest n with n^steps ≥ longest^k · m^(steps − k)."""
+    least, most, power = m, longest, longest**k * m ** (steps - k)
+    while least < most:
+        middle = (least + most) // 2
+        least, most = (least, middle) if middle**steps >= power else (middle + 1, most)
+    return least
 
 
 def _table(table: Any, arithmetic: Arithmetic | None) -> Array:

@@ -192,6 +192,7 @@ ELSEWHERE: dict[str, str] = {
     "merge_attention": "It joins attention over two parts of the keys: the extended definitions state it.",
     "alibi_slopes": "It is the slope of each head: the extended definitions state it.",
     "alibi_bias": "It is each head's slope times the distance: the extended definitions state it.",
+    "relative_bias": "It is the entry of a table for a bucket of distances: the extended definitions state it.",
     "rotary_frequencies": "Each kind of frequencies has a page of its own: the extended definitions state them.",
     "rotary_embedding": "It rotates queries and keys by the frequencies of a kind: the extended definitions state it.",
     "rotary_tables": "They are the cosines and sines of positions times frequencies: the extended definitions state "
@@ -307,6 +308,17 @@ EXTENDED: dict[str, Equation] = {
     "alibi_slopes": Equation(r"\mathrm{slope}_h = 2^{-8h/m}, \qquad h = 1, \ldots, m = 2^{\lfloor \log_2 n \rfloor}"),
     "alibi_bias": Equation(r"\mathrm{bias}_{h i j} = -\mathrm{slope}_h\, |i + \mathrm{offset} - j|"),
     "distance_bias": Equation(r"\mathrm{bias}_{h i j} = -\mathrm{slopes}_h\, |i + \mathrm{offset} - j|"),
+    # relative_bias
+    "relative_bucket": Equation(
+        _lines(
+            r"\operatorname{bucket}(n) &= n \quad (n < m),",
+            r"\operatorname{bucket}(n) &= m + \min\Bigl( \Bigl\lfloor"
+            r" \frac{\ln(n/m)}{\ln(\mathrm{maxDistance}/m)} (B - m) \Bigr\rfloor,\ B - m - 1 \Bigr) \quad (n \ge m)",
+        )
+    ),
+    "relative_bias": Equation(
+        r"\mathrm{bias}_{h i j} = \mathrm{table}_{\operatorname{bucket}(j - i - \mathrm{offset}),\, h}"
+    ),
     # sequence_masks
     "document_mask": Equation(r"M_{i j} = (\mathrm{ids}^q_i = \mathrm{ids}^k_j)"),
     "prefix_mask": Equation(r"M_{i j} = (j \le i) \vee (j < \mathrm{prefix})"),

@@ -333,3 +333,63 @@ def add_along_batch_axis(x: Array, pos: Array) -> Array:
 def add_first_encoding_to_all(x: Array, pos: Array) -> Array:
     """The code adds the first encoding of a batch to every element."""
     return x + (pos[:1] if pos.ndim > 2 else pos)
+
+
+# -- Biases by relative position -------------------------------------------------------------------
+
+_RELATIVE = "relative_bias"
+_ENTRIES_OF = "a bias by relative position equals the entries of its table"
+
+
+@bug.in_step(
+    "far_steps",
+    seen=_RELATIVE,
+    law=_ENTRIES_OF,
+    effect="Distances from half of the buckets on get entries of other distances.",
+    repair="Take logarithms of distances.",
+    citations=("huggingface/candle#727",),
+)
+def relative_buckets_of_equal_width(distance: Any, half: int, max_distance: int) -> Any:
+    """Buckets beyond the first half have the same width, not the same ratio of borders."""
+    return np.maximum(distance - half, 0) / (max_distance - half)
+
+
+@bug.in_step(
+    "distance_buckets",
+    seen=_RELATIVE,
+    law=_ENTRIES_OF,
+    effect="Far keys get the entries of the other direction, or the lookup raises IndexError.",
+    repair="Limit the bucket to the last one of its direction.",
+    citations=("huggingface/candle#1312",),
+)
+def relative_buckets_without_a_last_one(distance: Any, buckets: int, max_distance: int) -> Any:
+    """The code does not limit the bucket of distances beyond the largest one that matters."""
+    half = buckets // 2
+    far = right.far_steps(distance, half, max_distance) * (buckets - half)
+    return np.where(distance < half, distance, half + far.astype(int))
+
+
+@bug.in_step(
+    "relative_buckets",
+    seen=_RELATIVE,
+    law=_ENTRIES_OF,
+    effect="A decoder uses half of its table for the keys before a query, and distances share buckets too early.",
+    repair="Pass what the layer is: encoders have both directions, decoders one.",
+    citations=("huggingface/transformers#8518",),
+)
+def relative_buckets_both_ways(ahead: Any, buckets: int, bidirectional: bool, max_distance: int) -> Any:
+    """The code has buckets for both directions, also where only one is asked for."""
+    return right.relative_buckets(ahead, buckets, True, max_distance)
+
+
+@bug.in_step(
+    "relative_buckets",
+    seen=_RELATIVE,
+    law=_ENTRIES_OF,
+    effect="Keys before and after a query swap their biases, and in one direction all keys before it share a bucket.",
+    repair="The relative position is that of the key minus that of the query.",
+    origin="T5 negates the difference before it takes its sign",
+)
+def relative_positions_negated(ahead: Any, buckets: int, bidirectional: bool, max_distance: int) -> Any:
+    """The code subtracts the position of the key from that of the query."""
+    return right.relative_buckets(-ahead, buckets, bidirectional, max_distance)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
+from properties.bugs.reference_attention import first_position
 from properties.bugs.reference_frequencies import rotary_frequencies
 
 __all__ = [
@@ -18,8 +19,10 @@ __all__ = [
     "beside",
     "channels",
     "chunk_tables",
+    "distance_buckets",
     "divided",
     "exponents",
+    "far_steps",
     "inv_freq",
     "learned_positional_encoding",
     "model_tables",
@@ -27,6 +30,8 @@ __all__ = [
     "pair_axes",
     "pair_frequencies",
     "positions",
+    "relative_bias",
+    "relative_buckets",
     "rope",
     "rope_angles",
     "rope_tables",
@@ -89,6 +94,33 @@ def table_lookup(table: Array, indices: Any) -> Array:
 def learned_positional_encoding(table: Array, seq_len: int, start_pos: int = 0) -> Array:
     """Return the rows of the table from the start position."""
     return table_lookup(table, np.arange(start_pos, start_pos + seq_len))
+
+
+def relative_bias(table: Array, n_q: int, n_k: int, bidirectional: bool, max_distance: int) -> Array:
+    """Return the entry of the table for the bucket of each key's distance from each query, head by head."""
+    ahead = np.arange(n_k) - np.arange(n_q)[:, None] - first_position(n_q, n_k)
+    found = table[relative_buckets(ahead, len(table), bidirectional, max_distance)]
+    return np.array(np.moveaxis(found, -1, 0))
+
+
+def relative_buckets(ahead: Any, buckets: int, bidirectional: bool, max_distance: int) -> Any:
+    """Return the buckets of distances: half of them for each direction, or all for the keys before."""
+    if bidirectional:
+        half = buckets // 2
+        return np.where(ahead > 0, half, 0) + distance_buckets(np.abs(ahead), half, max_distance)
+    return distance_buckets(np.maximum(-ahead, 0), buckets, max_distance)
+
+
+def distance_buckets(distance: Any, buckets: int, max_distance: int) -> Any:
+    """Return the buckets of distances: the first half for one distance each, the others by logarithm."""
+    half = buckets // 2
+    far = far_steps(distance, half, max_distance) * (buckets - half)
+    return np.where(distance < half, distance, np.minimum(half + far.astype(int), buckets - 1))
+
+
+def far_steps(distance: Any, half: int, max_distance: int) -> Any:
+    """Return 0 at the first distance that shares a bucket, and 1 at the largest one that matters."""
+    return np.log(np.maximum(distance, half) / half) / np.log(max_distance / half)
 
 
 def rope_angles(seq_len: int, head_dim: int, start_pos: int = 0) -> Array:

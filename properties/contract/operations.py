@@ -281,6 +281,15 @@ OPERATIONS: dict[str, Operation] = {
         _operation("add_positional_encoding", (_EMBEDDED, array("pos", "* seq_len embed_dim")), (_EMBEDDED_OUT,)),
         _operation("learned_positional_encoding", (_ENTRIES, _SEQ_LEN, _START), (_ENCODING,)),
         _operation("table_lookup", (_ENTRIES, array("indices", BATCH, Kind.INTEGERS)), (array("rows", "* embed_dim"),)),
+        _operation(
+            "relative_bias",
+            (
+                array("table", "buckets num_heads"),
+                *(size("n_q"), size("n_k"), setting("bidirectional"), size("max_distance")),
+            ),
+            (array("biases", "num_heads n_q n_k"),),
+            "causal",
+        ),
         _operation("rope", (_ROWS, _START, *_ROTATION), (_ROWS_OUT,), *_ROPE, "mrope"),
         _operation("rope_vjp", (_ROWS, gradient(_ROWS_OUT), _START, *_ROTATION), tangents(_ROWS), *_ROPE, "mrope"),
         _operation("apply_rotary", (_ROWS, *_TABLES), (_ROWS_OUT,), "rope_pairing", "odd_lane"),

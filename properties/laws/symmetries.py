@@ -21,7 +21,7 @@ _SDPA, _CAUSAL, _GROUPED = "scaled_dot_product_attention", "causal_attention", "
 _SOFTMAX, _HEADS, _ROPE, _TABLES = "hard_masked_softmax", "multi_head_attention", "rope", "apply_rotary"
 _HALF, _LOOKUP, _LEARNED = "rotate_half", "table_lookup", "learned_positional_encoding"
 _ADDED, _FEATURED, _MERGE = "add_positional_encoding", "attention", "merge_attention"
-_EMBEDDING = "rotary_embedding"
+_EMBEDDING, _RELATIVE = "rotary_embedding", "relative_bias"
 _MASKED, _QKV = (_SDPA, _GROUPED), (_SDPA, _CAUSAL, _GROUPED)
 _BY_PLACE, _EVERY = (*_MASKED, _FEATURED), (*_QKV, _FEATURED)
 _BATCHED = (*_EVERY, _SOFTMAX, _HEADS, _ROPE, _TABLES, _HALF, _MERGE)
@@ -47,6 +47,7 @@ for _axis, _entries, _name, _forwards in (
     ("seq_len", "tokens", _LIKEWISE, (_HEADS,)),
     ("seq_len", "rows", _LIKEWISE, (_TABLES, _HALF, _ADDED)),
     ("batch 0", "indices", _LIKEWISE, (_LOOKUP,)),
+    ("num_heads", "heads", _LIKEWISE, (_RELATIVE,)),
 ):
     row(
         *_forwards,
@@ -110,7 +111,7 @@ _NAMES = {"v": "f(v1) + f(v2) = f(v1 + v2)", "out_a out_b": "merging is linear i
 
 for _forwards, _parameters in (
     (_EVERY, "v"),
-    ((_LOOKUP, _LEARNED), "table"),
+    ((_LOOKUP, _LEARNED, _RELATIVE), "table"),
     ((_ADDED,), "x pos"),
     ((_MERGE,), "out_a out_b"),
     ((_HEADS,), "wo"),

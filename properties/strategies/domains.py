@@ -154,6 +154,10 @@ _domain(
     sizes={"num_heads": (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 33, 64), "n_q": SHORT, "n_k": SHORT},
 )  # fmt: skip
 _domain(
+    "everyday", "Distances below and beyond the largest one that matters.", "relative_bias",
+    sizes={"n_q": (2, 1, 3, 7, 40, 65, 130), "n_k": (2, 1, 3, 40, 65, 130, 150, 300)},
+)  # fmt: skip
+_domain(
     "everyday",
     "Masks that broadcast to one shape.",
     "combine_masks",
@@ -441,7 +445,7 @@ _EMPTY = {
 }
 _ROWS = (
     *(*_ROTARY[:6], "rotate_half", "sinusoidal_positional_encoding", "learned_positional_encoding"),
-    *("causal_mask", "document_mask"),
+    *("causal_mask", "document_mask", "relative_bias"),
 )
 for _name, _sizes in _EMPTY.items():
     _batched = {name: sizes for name, sizes in _sizes.items() if name != "batch"}

@@ -82,8 +82,8 @@ def scales(implementation: Implementation) -> list[float]:
 def setting(
     parameter: str, implementation: Implementation, sizes: Mapping[str, int], lead: tuple[int, ...], choose: Choices
 ) -> float | bool | int | tuple[int | None, int | None] | Array:
-    """Draw and return a scale, a softcap, a dropout, an offset, a window, the scales of codes, or
-    whether attention is causal.
+    """Draw and return a scale, a softcap, a dropout, an offset, a window, the scales of codes,
+    whether attention is causal, or whether buckets tell keys after a query from keys before it.
     """
     if parameter in QUANTISED:
         return drawn_codes.scale(parameter, implementation, sizes, lead, choose)
@@ -94,6 +94,8 @@ def setting(
         return choose.among(SOFTCAPS)
     if parameter == "dropout":
         return choose.among(_DROPOUTS)
+    if parameter == "bidirectional":
+        return choose.happens()
     if parameter == "causal":
         return "page_size" not in sizes  # with pages, causality is the default
     if parameter == "offset":

@@ -36,6 +36,8 @@ SIZES: dict[str, Sequence[int]] = {
     "rows": (1, 2, 3, 16, 100),
     "batch": (1, 2, 3),
     "sequences": (2, 3, 1, 4, 5, 3),
+    "buckets": (32, 4, 8, 16, 64),
+    "max_distance": (128, 40, 64, 256, 1024),
     "page_size": (3, 1, 2, 4, 8, 16, 24, 3, 16, 128),
 }
 """The sizes of everyday cases. The first is the simplest."""

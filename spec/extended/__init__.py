@@ -8,6 +8,7 @@
     packed                   attention over sequences that lie one behind the other, and its cotangents
     paged                    attention over keys in pages that a table assigns to the sequences
     alibi                    the slopes and the bias of ALiBi
+    relative_bias            the bias of T5, by buckets of distances
     sequence_masks           masks of documents, prefixes, chunks, trees, and padding before the tokens
     rotary_frequencies       the frequencies of a rotary encoding, by kind
     frequency_kinds          default, linear, dynamic, longrope, proportional
