@@ -19,7 +19,7 @@ EVERYDAY = {
     **dict.fromkeys(("n_q", "n_k", "seq_len", "max_len", "total_q", "total_k"), 128),
     **dict.fromkeys(("head_dim", "value_dim", "embed_dim", "model_dim", "heads_width"), 64),
     **{"num_heads": 4, "kv_heads": 4, "rows": 512, "batch": 2, "start_pos": 3},
-    **{"num_pages": 16, "page_size": 16, "max_pages": 8},
+    **{"num_pages": 16, "page_size": 16, "max_pages": 8, "buckets": 32, "max_distance": 128},
 }
 """The sizes of the first call. Most kernels take them: multiples of 64, and the number of heads
 differs from the number of rows.
@@ -118,7 +118,7 @@ _MADE: Mapping[Kind, Callable[[Trial, Operation, str], Any]] = {
 
 _SETTINGS: Mapping[str, Any] = {
     **{"scale": 0.5, "causal": True, "offset": 5, "window": (3, 0), "softcap": 0.5},
-    **{"attention_factor": 0.5, "rotary_dim": 32},
+    **{"attention_factor": 0.5, "rotary_dim": 32, "bidirectional": True},
 }
 
 

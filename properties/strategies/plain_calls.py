@@ -173,7 +173,7 @@ def _has_leading_heads(operation: Operation) -> bool:
     return "num_heads" not in {*axes, *operation.parameters}
 
 
-_SETTINGS = {"kind": "default", "scale": 0.5, "steps": "append 5; attend 3"}
+_SETTINGS = {"kind": "default", "bidirectional": True, "scale": 0.5, "steps": "append 5; attend 3"}
 
 
 def _call(

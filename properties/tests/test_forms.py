@@ -167,7 +167,7 @@ def test_the_reference_is_called_directly(operation):
 
 
 _RESTRICTED = {
-    "rotate_half": {"head_dim": "lambda size: size % 2 == 0"},
+    **{name: {"head_dim": "lambda size: size % 2 == 0"} for name in ("rotate_half", "rotary_embedding")},
     "latent_attention": {"value_dim_minus_head_dim": "lambda difference: difference <= 0"},
 }
 """The sizes that the reference of an operation restricts."""
@@ -175,7 +175,7 @@ _RESTRICTED = {
 
 def test_all_options_of_the_reference_are_found():
     assert form_of(REFERENCE[ATTENTION], ATTENTION).features == (
-        *("mask", "bias", "scale", "causal", "offset", "window", "softcap", "sink", "offsets"),
+        *("mask", "bias", "scale", "causal", "offset", "window", "softcap", "sink", "alibi", "offsets"),
     )
     assert "grad_lse" in form_of(REFERENCE["attention_vjp"], "attention_vjp").features
     assert form_of(REFERENCE["rope"], "rope").features == ("positions", "inv_freq", "attention_factor", "rotary_dim")
