@@ -135,6 +135,7 @@ def _implementation(name: str, mode: Mode, arithmetic: str, *features: str) -> I
         conventions=Conventions(rope_pairing=mode.pairing, odd_lane="reject", mrope=mode.mrope),
         supports=["positive sizes", {"head_dim": lambda dim: dim % divisor == 0}],
         refuses=(AbortedError, ValueError),  # ValueError is ours, for arrays without entries
+        outside="undefined" if mode is VISION else "called",  # this mode accepts an odd width
         features=("positions", "inv_freq", "attention_factor", *features),
         unavailable=unavailable("ggml"),
         twins={"two threads": twin},
