@@ -246,8 +246,8 @@ def test_finite_masks_make_all_keys_alike_for_a_query_without_keys_and_leave_its
 @pytest.mark.parametrize(
     ("word", "laws", "kinds"),
     [
-        ("full masks", set(), {"broadcast masks", "masks of rows", "masks of sequences"}),
-        # A causal mask of one query is a mask of keys; at the operating points one of 64 queries is left out.
+        # Masks of keys and of heads are not full. A causal mask of one query is a mask of keys, one of 64 is not.
+        ("full masks", set(), {"broadcast masks", "masks of rows", "masks of sequences", "operating numbers"}),
         ("key masks", set(), {"broadcast masks", "masks of sequences", "operating numbers"}),
         ("padding masks", set(), {"broadcast masks", "masks of sequences", "operating numbers"}),
         ("key lengths", set(), {"broadcast masks", "masks of sequences", "operating numbers"}),
@@ -262,7 +262,7 @@ def test_finite_masks_make_all_keys_alike_for_a_query_without_keys_and_leave_its
         (
             "no batch axes",
             {"a batch gives the same as its elements one by one", "an empty batch gives an empty result"},
-            {"masks of sequences"},
+            {"masks of sequences", "operating numbers"},
         ),
     ],
 )
