@@ -215,8 +215,8 @@ def _plain(parameter: Parameter, sizes: Sizes, lead: tuple[int, ...], seed: int,
     if parameter.kind is Kind.INTEGERS:
         return np.arange(3)
     if parameter.kind is Kind.SIZE:
-        return sizes.get(parameter.name, 1)
-    known = {"batch": 2, "pairs": 4, **sizes, "heads_width": sizes["num_heads"] * sizes["head_dim"]}
+        return sizes.get(parameter.name, 128 if parameter.name == "max_distance" else 1)
+    known = {"batch": 2, "pairs": 4, "buckets": 32, **sizes, "heads_width": sizes["num_heads"] * sizes["head_dim"]}
     shape = [size for axis in parameter.axes for size in (lead if axis == BATCH else (known[axis],))]
     if parameter.kind is Kind.MASK:
         return np.ones(shape, bool)

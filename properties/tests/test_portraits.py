@@ -28,6 +28,8 @@ _NUMBERS = {"rope_base": (500_000.0, 100.0), "rope_scale": (0.25,)}
 _NOT_SHOWN = {
     ("causal_attention", "dead_rows"),  # with as many keys as queries, no row is fully masked
     ("merge_attention", "dead_rows"),
+    ("relative_bias", "causal"),  # portraits have no experiment on these two; a run tells from its results
+    *(("rotary_embedding", convention) for convention in OPERATIONS["rotary_embedding"].conventions),
     ("inv_freq", "rope_pairing"),
     ("inv_freq", "odd_lane"),
     ("rope_angles", "rope_pairing"),
