@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from oracles.ball import Array
 from properties.contract.operations import Operation
 
 __all__ = ["COSTS", "Costs"]
@@ -13,6 +14,12 @@ __all__ = ["COSTS", "Costs"]
 COSTS = {"small": 0.2, "normal": 1.0, "large": 10.0}
 """The words of `--cost`, and the seconds that a call may take."""
 
+
+_OF_TIME = (
+    *(("batch", "sequences"), ("num_heads",), ("n_q", "total_q", "seq_len"), ("n_k", "total_k")),
+    ("head_dim", "embed_dim", "model_dim"),
+)
+"""The sizes on which the time of a call depends; of several names, the larger size counts."""
 
 _SMALL = 512  # entries of the arrays and scores of a call that is always made
 
@@ -28,7 +35,7 @@ class Costs:
 
     most: float
     left_out: dict[str, int] = field(default_factory=dict)
-    _seen: dict[str, list[tuple[float, float]]] = field(default_factory=dict, repr=False)
+    _seen: dict[str, list[tuple[Array, float]]] = field(default_factory=dict, repr=False)
 
     def refusal(self, operation: Operation, arguments: tuple[Any, ...]) -> str:
         """Return a sentence that says that a call would take too long; "" if it may be made."""
@@ -43,16 +50,21 @@ class Costs:
     def predicted(self, operation: Operation, arguments: tuple[Any, ...]) -> float:
         """Return an upper bound of the seconds of a call; ∞ before the first call of the operation.
 
-        A call takes a + b·w seconds, where w is its work, and a and b are not negative. So an earlier
-        call with the work w' and the time t' bounds it by t'·max(1, w/w').
+        The time of a call is a sum of products of some of its sizes, with factors that are not negative.
+        So an earlier call with the sizes s' and the time t' bounds it by t'·∏ max(1, s/s').
         """
-        work = _work(operation, arguments)
-        earlier = self._seen.get(operation.name, ())
-        return min((seconds * max(1.0, work / before) for before, seconds in earlier), default=inf)
+        sizes, earlier = _sizes(operation, arguments), self._seen.get(operation.name, ())
+        return min((seconds * float(np.maximum(sizes / before, 1).prod()) for before, seconds in earlier), default=inf)
 
     def add(self, operation: Operation, arguments: tuple[Any, ...], seconds: float) -> None:
         """Record the time of a call."""
-        self._seen.setdefault(operation.name, []).append((_work(operation, arguments), seconds))
+        self._seen.setdefault(operation.name, []).append((_sizes(operation, arguments), seconds))
+
+
+def _sizes(operation: Operation, arguments: tuple[Any, ...]) -> Array:
+    """Return the sizes of a call on which its time depends, each at least 1."""
+    sizes = operation.sizes(arguments)
+    return np.array([max(1, *(sizes.get(name, 1) for name in names)) for names in _OF_TIME], float)
 
 
 def _work(operation: Operation, arguments: tuple[Any, ...]) -> float:

@@ -110,7 +110,8 @@ def test_an_earlier_call_bounds_the_time_of_a_larger_one():
     assert costs.refusal(rope, large) == sentence
     costs.add(rope, small, 0.25)
     assert costs.predicted(rope, small) == 0.25
-    assert costs.predicted(rope, large) == 0.25 * 1001 / 101
+    assert costs.predicted(rope, large) == 0.25 * 10
+    assert costs.predicted(rope, (np.zeros((25, 8)), 0)) == costs.predicted(rope, (np.zeros((50, 2)), 0)) == 0.5
     assert costs.refusal(rope, large) == "The call would take up to 2.5 s, and --cost allows 1 s."
     costs.add(rope, large, 0.5)
     assert costs.predicted(rope, small) == 0.25
