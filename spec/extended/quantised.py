@@ -75,6 +75,7 @@ def dequantised(
         raise ValueError(f"grid={grid!r}, but should be one of {', '.join(GRIDS)}.")
     if fp8_scale not in ("multiply", "divide"):
         raise ValueError(f"fp8_scale={fp8_scale!r}, but should be 'multiply' or 'divide'.")
+    codes = _in_rows(codes, "codes")
     scales = _of_each_code(np.asarray(scale), codes.shape, heads or codes.shape[-3])
 
     def number(*index: int) -> Scalar:
@@ -106,6 +107,7 @@ def quantised_attention(
     ([[[1.25]]], [[4.0]])
     """
     given = {name: options.pop(f"{name}_scale", None) for name in "qkv"}
+    q, k, v = (_in_rows(codes, name) for codes, name in ((q, "q"), (k, "k"), (v, "v")))
     fp8_scale, heads = options.pop("fp8_scale", "multiply"), k.shape[-3]
     numbers = (
         tabulate(codes.shape, lambda *index, x=codes: alpha.lift(float(x[index])))
@@ -114,6 +116,14 @@ def quantised_attention(
         for name, codes in (("q", q), ("k", k), ("v", v))
     )
     return attention(*numbers, **options)
+
+
+def _in_rows(codes: Any, name: str) -> Array:
+    """Return codes as an array. Raises ValueError if it has fewer axes than (H, n, d)."""
+    array: Array = np.asarray(codes)
+    if array.ndim < 3:
+        raise ValueError(f"{name} has shape {array.shape}, but should be (…, H, n, d).")
+    return array
 
 
 def _on(grid: str, code: Any, index: tuple[int, ...]) -> float:

@@ -102,6 +102,7 @@ def rope(
     return tabulate(x.shape, entry)
 
 
+@definition()
 def rotary_embedding(
     q: Tensor[Array, "*rows headDim"],
     k: Tensor[Array, "*others headDim"],
@@ -123,13 +124,13 @@ def rotary_embedding(
     >>> rotary_embedding(q, 2 * q, [1], "linear", factor=2.0, freq_factors=np.array([0.5]))[1].round(4)  # angle 1
     array([[1.0806, 1.6829]])
     """
-    f, m = rotary_frequencies(kind, q.shape[-1], scalar=scalar, **parameters)
+    f, m = rotary_frequencies(kind, q.shape[-1], **parameters)
     if freq_factors is not None and len(freq_factors) != len(f):
         raise ValueError(f"freq_factors has {len(freq_factors)} numbers, but should have {len(f)}, one for each pair.")
     turn: dict[str, Any] = {"attention_factor": m, "rotary_dim": parameters.get("rotary_dim")}
-    turn |= {"positions": positions, "rope_pairing": rope_pairing, "scalar": scalar}
+    turn |= {"positions": positions, "rope_pairing": rope_pairing}
     if freq_factors is not None:
-        f = _divided(f, freq_factors, scalar=scalar)
+        f = _divided(f, freq_factors)
     return rope(q, inv_freq=f, **turn), rope(k, inv_freq=f, **turn)
 
 
