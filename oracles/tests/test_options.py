@@ -42,4 +42,4 @@ def test_help_shows_and_explains_each_option(name):
 
 def test_the_defaults_of_attention():
     given = {name: value for name, value in defaults(AttentionOptions).items() if value is not None}
-    assert given == {"causal": False, "window": (None, None), "method": "auto"}
+    assert given == {"causal": False, "window": (None, None), "dropout": 0.0, "method": "auto"}

@@ -102,7 +102,15 @@ def add_to(commands: Any) -> None:
     for name, (purpose, settings) in _ARGUMENTS.items():
         campaign.add_argument(name, help=purpose, **settings)
     campaign.set_defaults(
-        run=_campaign, seed=None, shapes=[], long=False, quick=False, time_limit=None, fail_fast=False
+        run=_campaign,
+        seed=None,
+        shapes=[],
+        long=False,
+        quick=False,
+        time_limit=None,
+        fail_fast=False,
+        cost=None,
+        interpret=None,
     )
 
 

@@ -29,7 +29,7 @@ from properties.verifier.plan import is_quick
 __all__ = ["EXAMPLES", "SEED", "killers", "kills_of"]
 
 EXAMPLES, SEED = 24, 0
-"""Cases of each domain of a law, at most, and the seed from which they are drawn."""
+"""Cases that are drawn from each domain of a law, at most, and their seed. All fixed cases follow."""
 _LEAST = 16  # cases of a domain with a small share
 
 Answers = dict[Any, tuple[Any, ...]]
@@ -62,6 +62,8 @@ def _draws(law: Law, implementation: Implementation, seed: int) -> Draws:
             for n in range(max(_LEAST, ceil(EXAMPLES * cases.domain.share))):
                 drawn = crc32(f"{seed} {law.operation} {name} {n}".encode()) % 2**24
                 yield cases.draw(drawn), drawn
+            for place in range(1, len(cases.fixed)):  # as in every run
+                yield cases.draw(place), place
 
     domains = () if law.not_applicable(implementation) else law.domains
     return (case for turn in zip_longest(*map(of, domains)) for case in turn if case is not None)

@@ -47,7 +47,21 @@ LAZILY = {
     "properties": {"a computed name", "onnx", "onnxruntime", "ray", "redis"},
     "systems": {
         *("a computed name", "onnx", "onnxruntime", "triton"),
-        *("diffusers", "equinox", "esm", "flax", "fms", "haiku", "jax", "keras", "keras_hub", "kornia", "litgpt"),
+        *(
+            "openvino",
+            "paddle",
+            "diffusers",
+            "equinox",
+            "esm",
+            "flax",
+            "fms",
+            "haiku",
+            "jax",
+            "keras",
+            "keras_hub",
+            "kornia",
+            "litgpt",
+        ),
         *("local_attention", "memory_efficient_attention_pytorch", "mlx", "mlx_lm", "monai", "positional_encodings"),
         *(
             "ring_attention_pytorch",
