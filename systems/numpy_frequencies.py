@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracles import Conventions
-from properties.contract.features import FEATURES
 from properties.contract.implementation import Implementation
+from systems.taken_features import TAKEN
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -136,7 +136,7 @@ IMPLEMENTATIONS = [
         arithmetic=name,
         conventions=Conventions(mrope="interleaved", odd_lane="reject"),
         supports={"head_dim": lambda d: d % 2 == 0},
-        features=FEATURES,
+        features=TAKEN,
     )
     for name, dtype in (("float64", np.float64), ("float32", np.float32))
 ]

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from properties.contract.features import FEATURES
 from properties.contract.implementation import Implementation
+from systems.taken_features import TAKEN
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -151,7 +151,7 @@ IMPLEMENTATIONS = [
         operations={"attention": attention, "attention_vjp": attention_vjp, "merge_attention": merge_attention},
         arithmetic=name,
         batch_ranks=(1, 2),
-        features=FEATURES,
+        features=TAKEN,
     )
     for name in ("float64", "float32")
 ]

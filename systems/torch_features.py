@@ -14,9 +14,9 @@ from unittest.mock import patch
 import torch
 from torch.nn.attention import flex_attention as flex
 
-from properties.contract.features import FEATURES
 from properties.contract.implementation import Implementation
 from systems.attention_arguments import AttentionOptions
+from systems.taken_features import TAKEN
 from systems.torch_flex import looked_up
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -141,7 +141,7 @@ def _implementation(
         arrays="torch",
         batch_ranks=ranks,
         supports=supports,
-        features=FEATURES,
+        features=TAKEN,
         refuses=(RuntimeError, ValueError, ZeroDivisionError, IndexError),
     )
 

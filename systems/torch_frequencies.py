@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from oracles import Conventions
-from properties.contract.features import FEATURES
 from properties.contract.implementation import Implementation
+from systems.taken_features import TAKEN
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -137,7 +137,7 @@ def _implementation(name: str) -> Implementation:
         arrays="torch",
         conventions=Conventions(rope_pairing="half", odd_lane="reject"),
         supports={"head_dim": lambda d: d % 2 == 0},
-        features=FEATURES,
+        features=TAKEN,
         refuses=(RuntimeError, ValueError),
     )
 

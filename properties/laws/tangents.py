@@ -119,16 +119,18 @@ def vjp_and_jvp_are_adjoint(subject: Subject, *case: Any, choose: Choices) -> No
     broadcast form: ⟨gradient, t⟩ is the sum of ⟨g, derivative of the result along t⟩.
 
     The direction t is the gradient itself, and small integers where the gradient is nearly 0, so
-    that the sum is larger than its error limit. The law needs both derivatives.
+    that the sum is larger than its error limit. The law needs both derivatives. It leaves out the
+    options that the JVP does not have.
     """
     arguments, operation = arguments_by_name(subject, case), OPERATIONS[subject.operation.replace("_vjp", "_jvp")]
     forward = OPERATIONS[operation.forward]
+    arguments |= {name: None for name in forward.options if name in arguments and name not in operation.options}
     unmoved = {
         f"d{parameter}": np.zeros(arguments[parameter].shape)
         for parameter in forward.arrays
         if parameter not in forward.options
     }
-    for gradient in results_of(subject(*case)):
+    for gradient in results_of(subject(*arguments.values())):
         tangent = _direction_along(subject, gradient.value, choose)
         along = {**arguments, **unmoved, gradient.name: tangent}
         moved = results_of(

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from oracles import Conventions
+from oracles.formats import resolve
 from properties.bugs.mutants import MUTANTS, Mutant
 from properties.contract.caller import Caller
 from properties.contract.operations import OPERATIONS
+from properties.contract.quantising import scales_of
 from properties.contract.results import BrokenError
 from properties.strategies.choices import rounded
 from properties.vectors.expectation import Expected, is_right
@@ -72,6 +74,8 @@ def beyond_vectors(mutant: Mutant) -> str:
         return "It answers what it promises to refuse."
     if "twins" in mutant.bug.promises:
         return "It is wrong by another path."
+    if (arithmetic := resolve(mutant.bug.promises.get("arithmetic"))) is not None and scales_of(arithmetic):
+        return "It takes codes on a grid."
     if mutant.bug.law in _UNCERTIFIED:
         return _UNCERTIFIED[mutant.bug.law]
     needed = [need for need in _REMEMBERING if need in mutant.bug.requires]
