@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from properties.gatehouse.verdict import Verdict as Verdict
     from properties.portraits.portrait import Portrait as Portrait
     from properties.portraits.portrait import inspect as inspect
-    from properties.verifier.judge import Judge as Judge
     from properties.verifier.judge import Judgement as Judgement
     from properties.verifier.judge import judge as judge
     from properties.verifier.replay import call as call
@@ -40,7 +39,6 @@ _WHERE = {
     "BatchedDecoder": "contract.caches",
     "Decoder": "contract.caches",
     "Implementation": "contract.implementation",
-    "Judge": "verifier.judge",
     "Judgement": "verifier.judge",
     "Portrait": "portraits.portrait",
     "Report": "verifier.report",
@@ -61,7 +59,6 @@ __all__ = [
     "BatchedDecoder",
     "Decoder",
     "Implementation",
-    "Judge",
     "Judgement",
     "Portrait",
     "Report",

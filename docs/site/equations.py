@@ -223,6 +223,7 @@ EXTENDED: dict[str, Equation] = {
         r"s_{h i j} = \frac{1}{\sqrt{d}} \sum_c q_{h i c}\, k_{g j c}, \qquad g = \lfloor h / (H / H_{kv}) \rfloor"
     ),
     "softcap_scores": Equation(r"t = c \tanh(s / c)"),
+    "dropout_factors": Equation(r"\tfrac{1}{1 - p}\ \text{where the mask keeps the weight, else}\ 0"),
     "softmax_with_sink": Equation(
         _lines(
             r"w_j &= \frac{e^{u_j}}{D}, \qquad w_{\mathrm{sink}} = \frac{e^{\mathrm{sink}}}{D}",
