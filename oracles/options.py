@@ -117,7 +117,7 @@ class _AlibiOptions(_ScaleOptions, total=False):
 
 
 class FeatureOptions(_AlibiOptions, LatentOptions, total=False):
-    """The options of attention of which each row and its derivatives may depend."""
+    """The options of attention on which each row, and its derivatives, may depend."""
 
     bias: Annotated[Any, Option("float, broadcast to (…, H, n_q, n_k); −∞ masks the entry")]
 

@@ -3,6 +3,7 @@ published losses of FP8 exceed the budgets of finer arithmetics, and what is ref
 """
 
 import re
+from fractions import Fraction
 from functools import partial
 
 import flint
@@ -12,7 +13,10 @@ import pytest
 
 import oracles
 from oracles import Conventions
+from oracles.attention_arguments import checked
+from oracles.error_analysis.scores import operand
 from oracles.formats import E4M3, GRIDS
+from oracles.options import AttentionOptions, defaults
 from oracles.tests.simulated.quantised import QuantisedKernel, added
 from spec import ARB
 from spec.extended.quantised import quantised_attention
@@ -163,3 +167,14 @@ def test_the_most_negative_integer_of_four_bits_is_a_code():
     q, k = np.ones((1, 1, 4)), np.full((1, 2, 4), -8.0)
     out, _ = oracles.attention(q, k, k, k_scale=1.0, v_scale=1.0, arithmetic="bfloat16-int4")
     assert (out.mid == -8).all()
+
+
+def test_dropout_divides_the_radii_of_numbers_too():
+    """The numbers within x ± r, over 1 − p, are within the radius of the quotient, to the last bit."""
+    x, radius = RANDOM.normal(size=(2, 5, 4)), np.full((2, 5, 4), 0.25)
+    options = {**defaults(AttentionOptions), "dropout_mask": np.ones((2, 5, 5), bool), "dropout": 0.3}
+    thinned = checked(x, x, x, options).thinned(operand(x, radius))
+    keeps = 1 - Fraction(0.3)
+    for value, rad, one, r in zip(thinned.value.flat, thinned.rad.flat, x.flat, radius.flat, strict=True):
+        for number in (Fraction(one) - Fraction(r), Fraction(one) + Fraction(r)):
+            assert abs(number / keeps - Fraction(value)) <= Fraction(rad)

@@ -74,7 +74,7 @@ def attention_dropout_before_the_sum(w: Array, dropout_mask: Any, dropout: float
     seen=_VJP,
     without=(_ATTENTION,),
     law=_AGREES,
-    effect="Gradients are those of a network without dropout.",
+    effect="Gradients belong to a network without dropout.",
     repair="Save the mask, or the state of the random generator, for the backward pass.",
     origin="the forward and the backward pass do not share the mask; compare Dao-AILab/flash-attention#612",
 )

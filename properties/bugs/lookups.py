@@ -387,9 +387,9 @@ def relative_buckets_both_ways(ahead: Any, buckets: int, bidirectional: bool, ma
     seen=_RELATIVE,
     law=_ENTRIES_OF,
     effect="Keys before and after a query swap their biases, and in one direction all keys before it share a bucket.",
-    repair="The relative position is that of the key minus that of the query.",
+    repair="Subtract the query's position from the key's position.",
     origin="T5 negates the difference before it takes its sign",
 )
 def relative_positions_negated(ahead: Any, buckets: int, bidirectional: bool, max_distance: int) -> Any:
-    """The code subtracts the position of the key from that of the query."""
+    """The code subtracts the key's position from the query's position."""
     return right.relative_buckets(-ahead, buckets, bidirectional, max_distance)

@@ -29,7 +29,7 @@ class Costs:
     """The times of the calls so far, by operation, and the most seconds that a call may take. In an
     interpreter, the time of a call is the time that a processor worked.
 
-    A call that should take longer is not made, unless it is small. This is no claim that the kernel does not take it.
+    A call that should take longer is not made, unless it is small. The kernel may take it all the same.
     `left_out` counts such calls by operation.
     """
 
