@@ -29,7 +29,7 @@ _INTRODUCTION = """\
 library has a form for bug reports, each text stands under the heading of the form.
 
 Before you report a defect: run the script with the newest release, read the threads that the report names, and read
-the rule of the tracker on its page. Some trackers take no text that a language model wrote; there, the page is material
+the rule of the tracker on its page. Some trackers take only texts in your own words; there, the page is material
 for your own words. The form may have changed since the revision that the page names.
 
 The order is by the stars of the repository. A column says who counted them, and when. Libraries whose stars were not
