@@ -222,6 +222,23 @@ def test_a_bound_that_forgets_a_part_of_the_introduced_error_is_violated(part):
     assert any(violated)
 
 
+@pytest.mark.parametrize(
+    ("t1", "d", "share"), [("double", 242, 0.7), ("float16", 1, 0.3), ("bfloat16", 6, 0.25), ("float", 5, 0.15)]
+)
+def test_roundings_reach_the_share_of_the_bound_that_the_page_states(t1, d, share):
+    """Two keys of opposite scores and values: the errors of both weights add up."""
+    rng, scale, shares = np.random.default_rng(0), d**-0.5, []
+    for _ in range(1 if t1 == "double" else 300):
+        q, k = rng.uniform(1, 2, (2, d))
+        score = 2 ** rng.uniform(-1, 1)
+        k *= score / (scale * (k @ q))
+        row = rounded(Row(q, np.array([k, -k]), np.array([[1.0], [-1.0]]), np.zeros(2)), t1)
+        (bound,) = entry_bound(scale, row, introduced(scale, row, machine_of(t1, d)))
+        shares.append(abs(float(body_error(row, t1, None)[0])) / bound)
+    assert share < max(shares) < 1
+    assert f"{share:g} in {t1}" in PAGE.read_text("utf-8")
+
+
 @pytest.mark.parametrize(("stage", "mask"), [("float16", 0.0), (None, 1000.0)])
 def test_a_bound_that_forgets_the_cast_or_the_sum_with_the_mask_is_violated(stage, mask):
     row = random_row(np.random.default_rng(0), 6, 16, 2.0)._replace(mask=np.full(6, mask))
