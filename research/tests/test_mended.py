@@ -23,7 +23,7 @@ def test_a_report_says_what_is_wrong_where_and_for_which_input(name):
     """By a likely cause, by a measurement, or by a sentence that names the argument and what happened to it."""
     cause = REPORTS[name]["causes"][0]
     example = cause["example"]
-    likely = [found for found in cause["diagnosis"] if not found["hint"]]
+    likely = [found for found in cause["diagnosis"] if not found["partial"]]
     assert likely or example["measured"] or "was written to" in example["summary"] or cause["diagnosis"]
     assert example["counterexample"]
     assert "properties.replay(" in example["script"]
