@@ -150,7 +150,7 @@ def bugs() -> Iterator[Planted]:
 def named(planted: Planted, seed: int) -> tuple[str, ...]:
     """The diagnoses of the first cause, best first, without hints; ("held",) if all laws hold."""
     cause = first_cause(planted.implementation, CASES, seed)
-    return tuple(d.id for d in cause.diagnosis if not d.hint) if cause else ("held",)
+    return tuple(d.id for d in cause.diagnosis if not d.partial) if cause else ("held",)
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def _causes(report: Row) -> Iterator[str]:
     """Every cause of violations, with the laws that it breaks, what explains it, and the smallest input."""
     for cause in report["causes"]:
         example = cause["example"]
-        likely = [d["id"] for d in example["diagnosis"] if not d["hint"]][:1]
+        likely = [d["id"] for d in cause["diagnosis"] if not d["partial"]][:1]
         yield f"\n### {cause['implementation']}: {likely[0] if likely else example['law']}\n"
         yield f"{example['summary']}\n\n- {'; '.join(cause['laws'])}"
         yield from (f"- {note}" for note in example["notes"])

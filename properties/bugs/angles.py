@@ -74,7 +74,7 @@ def rope_exponent_not_doubled(dim: int) -> Array:
     origin="the formula comes from the sinusoid of tensor2tensor, as an off-by-one error of linspace",
 )
 def inv_freq_exponent_reaches_one(dim: int) -> Array:
-    """The exponent of pair i is i / (dim / 2 - 1)."""
+    """The exponent of pair i is i / (dim / 2 - 1) instead of i / (dim / 2)."""
     return np.arange((dim + 1) // 2) / max(dim / 2 - 1, 1)
 
 

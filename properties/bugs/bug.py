@@ -69,7 +69,8 @@ class Bug:
 
     `requires` says what a test must do in addition to calling the mutant on arrays. `public` marks
     the thirty bugs on which the suite was tuned. `promises` replaces the default declarations of an
-    implementation with the bug. `tiles` has makers of the same mutant for other sizes of a tile.
+    implementation with the bug. `tiles` has the mechanism and a maker of the same mutant for each
+    other size of a tile.
     `only_under` has the conventions without which the mechanism has no meaning.
     """
 
@@ -85,7 +86,7 @@ class Bug:
     requires: tuple[Requirement, ...] = ()
     public: bool = False
     promises: Mapping[str, Any] = field(default_factory=dict)
-    tiles: Mapping[int, Callable[[], Mutant]] = field(default_factory=dict)
+    tiles: Mapping[int, tuple[str, Callable[[], Mutant]]] = field(default_factory=dict)
     only_under: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -140,17 +141,22 @@ def _bug(
     entry: Mapping[str, Any],
 ) -> Bug:
     """Return the bug that a decorated function defines, for the catalogue. If the function has an
-    argument `tile`, the bug has mutants with the other sizes of a tile too.
+    argument `tile`, its docstring says {tile} for the size, and the bug has mutants with the other
+    sizes of a tile too.
     """
     each, usual = mutants(make), signature(function).parameters.get("tile")
-    operation = next(iter(each))
+    operation, mechanism = next(iter(each)), " ".join((function.__doc__ or "").split())
     sizes = [size for size in _TILE_SIZES if size != usual.default] if usual else []
+
+    def of_tile(size: int) -> tuple[str, Callable[[], Mutant]]:
+        return mechanism.format(tile=size), mutants(partial(_with_tile, function, size))[operation]
+
     return Bug(
         id=function.__name__.replace("_", "-"),
         operation=operation,
         mutants=each,
-        mechanism=" ".join((function.__doc__ or "").split()),
-        tiles={size: mutants(partial(_with_tile, function, size))[operation] for size in sizes},
+        mechanism=mechanism.format(tile=usual.default) if usual else mechanism,
+        tiles={size: of_tile(size) for size in sizes},
         **entry,
     )
 
@@ -173,7 +179,8 @@ class Register:
     making      it takes no argument, and returns the replacement
     record      its argument is this record of the operation's arguments
 
-    A function with an argument `tile` is also added with other sizes of the tile.
+    A function with an argument `tile` is also added with other sizes of the tile. Its docstring names
+    the size as {tile}.
     """
 
     def __init__(self) -> None:

@@ -51,6 +51,23 @@ def sdpa_filled_at_minus_a_billion(scores: Array, mask: Mask = None) -> Array:
     return right.hard_masked_softmax(np.where(right.visible_entries(mask, scores.shape), scores, -1e9))
 
 
+@bug.in_step(
+    "hard_masked_softmax",
+    seen=SDPA,
+    without=(CAUSAL,),
+    law="a fully masked row follows its convention",
+    effect=(
+        "A fully masked query gets the mean of all values, and masked keys get the weight if all visible scores "
+        "are below −10⁴."
+    ),
+    repair="Mask with −∞, and return 0 for a fully masked row.",
+    origin="float16 has −10⁴, and does not have −10⁹",
+)
+def sdpa_filled_at_minus_ten_thousand(scores: Array, mask: Mask = None) -> Array:
+    """The code sets masked scores to −10⁴."""
+    return right.hard_masked_softmax(np.where(right.visible_entries(mask, scores.shape), scores, -1e4))
+
+
 def _of_one_key(q: Array, k: Array, mask: Mask) -> tuple[Any, Any]:
     """Return the rows whose largest score is above 10⁴, and a mask in which only the first key with
     that score is visible.

@@ -2,6 +2,7 @@
 merging, and of ALiBi.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,20 @@ def attention_offset_subtracted(n_q: int, n_k: int, offset: Any) -> Any:
 def attention_window_bound_excluded(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
     """The code compares the left bound with > instead of ≥."""
     return right.in_window(p, j, None if left is None else left - 1, right_side)
+
+
+@bug.in_step(
+    "in_window",
+    seen=ATTENTION,
+    law="attention with options is within its error limit",
+    effect="Without causality, queries do not see keys that the right bound allows.",
+    repair="Limit the keys after a query by the right bound alone.",
+    origin="the code compares |i − j| with the left bound, which is enough for causal layers",
+)
+def attention_left_bound_on_both_sides(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
+    """The left bound of a window also limits the keys after a query."""
+    bounds = [side for side in (left, right_side) if side is not None]
+    return right.in_window(p, j, left, min(bounds) if left is not None else right_side)
 
 
 @bug.in_step(
@@ -211,8 +226,8 @@ def attention_cap_before_the_scale(q: Array, k: Array, **options: Any) -> Any:
     seen=ATTENTION,
     law="a very large softcap changes nothing",
     effect="All scores are between −1 and 1 before the bias is added.",
-    repair="Multiply by the softcap.",
-    origin="a softcap of 1 gives correct results",
+    repair="Multiply tanh(s/c) by c.",
+    origin="tests with a softcap of 1 pass",
 )
 def attention_cap_not_multiplied_back(s: Array, softcap: float | None) -> Array:
     """The code does not multiply tanh(s/c) by c."""
@@ -238,7 +253,7 @@ def attention_derivative_without_the_cap(s: Array, softcap: float | None) -> Arr
     law="a very large softcap changes nothing",
     effect="Gradients of scores below the softcap vanish.",
     repair="Divide by the softcap first.",
-    origin="a softcap of 1 gives correct results",
+    origin="tests with a softcap of 1 pass",
 )
 def attention_cap_slope_of_the_score(s: Array, softcap: float | None) -> Array:
     """The code takes the slope of tanh(s) instead of tanh(s/c)."""
@@ -279,11 +294,11 @@ def attention_bias_of_the_first_head(t: Array, bias: Any) -> Array:
     seen=ATTENTION,
     law="a constant bias changes only the log-sum-exp",
     effect="Biases are √d times too weak.",
-    repair="Scale first, or multiply the bias by √d.",
+    repair="Add the bias as it is to the scaled scores.",
     citations=("NVIDIA/TransformerEngine#103", "tenstorrent/tt-metal#55337"),
 )
 def attention_bias_scaled(q: Array, k: Array, **options: Any) -> Any:
-    """The code adds the bias before it scales the scores."""
+    """The code scales the bias together with the scores."""
     options = right.options_of(q, k, **options)
     bias = options.get("bias")
     return {**options, "bias": None if bias is None else np.where(bias > -np.inf, options["scale"] * bias, bias)}
@@ -364,6 +379,24 @@ def attention_sink_over_a_sentinel(u: Array, may: Any, sink: Any) -> Array:
 def attention_sink_after_the_shift(sink: Any, largest: Array) -> Array:
     """The code subtracts the largest logit from all logits except the sink, and then adds e^sink."""
     return right.sinks_of(sink, largest if sink is None else np.zeros(largest.shape))
+
+
+@bug.in_step(
+    "largest_logit",
+    "sinks_of",
+    seen=ATTENTION,
+    making=True,
+    law="a sink equals one more key with value 0",
+    effect="Sinks are too strong where scores are large and positive, and too weak where they are negative.",
+    repair="Include the sink in the maximum, and add e^(sink − maximum).",
+    origin="the sink joins a softmax that was written without one",
+)
+def attention_sink_beside_shifted_scores() -> tuple[Callable[..., Array], ...]:
+    """The code subtracts the largest score from the scores, and then adds e^sink to their sum."""
+    return (
+        lambda u, may, sink: right.largest_logit(u, may, None),
+        lambda sink, largest: right.sinks_of(sink, largest if sink is None else np.zeros(largest.shape)),
+    )
 
 
 @bug.in_step(

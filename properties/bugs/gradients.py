@@ -264,7 +264,7 @@ def vjp_queries_not_scaled() -> Mutant:
     making=True,
     law="VJP and JVP are adjoint",
     effect="dk is √d times too large; dq and dv are correct.",
-    repair="Scale dk too, or the gradient of the scores once.",
+    repair="Multiply dk by the scale, as dq.",
     origin="the code scales dq when it stores it, but not dk",
 )
 def vjp_keys_not_scaled() -> Mutant:

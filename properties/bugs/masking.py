@@ -363,7 +363,7 @@ def causal_mask_of_numbers(n_q: int, n_k: int | None = None) -> Any:
     origin="the diagonal argument of triu and tril is easily one too large",
 )
 def causal_attention_sees_one_ahead(j: Any, p: Any) -> Any:
-    """The causal mask shows one key too many."""
+    """Query i also sees key i + 1."""
     return j <= p + 1
 
 

@@ -24,7 +24,7 @@ bug = Register()
     law="with head_dim 0 all weights are equal",
     public=True,
     effect="Query heads use the keys of another group, unless there is one group or each head has its own keys.",
-    repair="Repeat each key head for its group of query heads: h // group.",
+    repair="Repeat each key head and each value head for its group of query heads, as np.repeat does.",
     citations=("onnx/onnx#7274", "apple/axlearn#842", "HazyResearch/HipKittens#22", "ggml-org/llama.cpp#3364"),
 )
 def gqa_tile_vs_repeat_interleave(heads: int, groups: int) -> Any:

@@ -123,7 +123,7 @@ def packed_first_key_of_the_next_sequence(packing: Packing, sequence: int) -> An
     citations=("tile-ai/tilelang#2010",),
 )
 def packed_keys_in_whole_blocks(packing: Packing, sequence: int, tile: int = 16) -> Any:
-    """The code reads whole blocks of keys, with no limit at the end of a sequence."""
+    """The code reads whole blocks of {tile} keys, with no limit at the end of a sequence."""
     return _among(packing.cu_k[sequence] + np.arange(-(-packing.lengths_k[sequence] // tile) * tile), packing.total_k)
 
 

@@ -90,11 +90,11 @@ def paged_full_last_page_counts_as_empty(paging: Paging, sequence: int) -> int:
     seen=_PAGED,
     law=_SIZES,
     effect="Queries miss the newest keys until their page is full.",
-    repair="Take ⌈length / page_size⌉ pages.",
-    origin="a division that rounds down in a loop over pages",
+    repair="Read ⌈length / page_size⌉ pages.",
+    origin="a division that rounds down",
 )
 def paged_last_partial_page_is_lost(paging: Paging, sequence: int) -> int:
-    """The loop over pages ends at length // page_size."""
+    """The code reads only the first length // page_size pages."""
     return int(paging.lengths[sequence]) // paging.size * paging.size
 
 

@@ -144,7 +144,7 @@ def apply_rotary_without_minus(x: Array) -> Array:
     seen="rope",
     law="rotation keeps the norm of each pair",
     effect="The code reflects and stretches pairs instead of rotating them.",
-    repair="Add a·sin to the second channel.",
+    repair="The second channel is b·cos + a·sin.",
     origin="one of the two lines of a rotation is copied from the other",
 )
 def rope_second_sign_wrong(x: Array) -> Array:

@@ -54,6 +54,20 @@ def sdpa_scale_without_root(products: Array, width: int) -> Array:
 @bug.in_step(
     "scaled",
     seen=SDPA,
+    without=OPTIONS,
+    law="repeating every key and value changes nothing",
+    effect="Attention is flatter with more keys than channels, and sharper with fewer.",
+    repair="Divide by √d: the width of q and k, the last axis of both.",
+    origin="the code takes the size of the wrong axis",
+)
+def sdpa_scale_of_the_number_of_keys(products: Array, width: int) -> Array:
+    """The code divides the scores by √n_k instead of √d."""
+    return np.asarray(products / np.sqrt(max(products.shape[-1], 1)))
+
+
+@bug.in_step(
+    "scaled",
+    seen=SDPA,
     law="added zero channels change only the scale",
     effect="Attention is too sharp if the width is not a square; 1, 4, 16 and 64 are correct.",
     repair="Take the root in floating point.",

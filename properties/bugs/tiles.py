@@ -29,7 +29,7 @@ def _padded(q: Array, k: Array, v: Array, mask: Mask, extra: int) -> Array:
     origin="a first version often lacks the line that rescales",
 )
 def sdpa_online_nothing_rescaled(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
-    """When a later tile of 16 keys raises the maximum, the code rescales neither the sum nor the
+    """When a later tile of {tile} keys raises the maximum, the code rescales neither the sum nor the
     output."""
     return OnlineAttention(width=tile, rescale_sum=False, rescale_output=False)(q, k, v, mask)
 
@@ -42,7 +42,7 @@ def sdpa_online_nothing_rescaled(q: Array, k: Array, v: Array, mask: Mask = None
     origin="the code keeps the sum beside the maximum, and the output elsewhere",
 )
 def sdpa_online_output_not_rescaled(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
-    """When a later tile of 16 keys raises the maximum, the code rescales the sum but not the
+    """When a later tile of {tile} keys raises the maximum, the code rescales the sum but not the
     output."""
     return OnlineAttention(width=tile, rescale_output=False)(q, k, v, mask)
 
@@ -69,7 +69,7 @@ def sdpa_first_tile_blocked_nan(q: Array, k: Array, v: Array, mask: Mask = None,
     citations=("Dao-AILab/flash-attention#2082",),
 )
 def sdpa_first_tile_blocked_keeps_zero(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
-    """If the first tile of 16 keys is masked, 0 replaces the maximum −∞ and stays the maximum."""
+    """If the first tile of {tile} keys is masked, 0 replaces the maximum −∞ and stays the maximum."""
     return OnlineAttention(width=tile, dead="taken for zero")(q, k, v, mask)
 
 
@@ -93,7 +93,7 @@ def sdpa_running_maximum_starts_finite(q: Array, k: Array, v: Array, mask: Mask 
     citations=("flashinfer-ai/flashinfer#5090", "NVIDIA/TensorRT-LLM#18111", "FluxML/NNkernels.jl#16"),
 )
 def sdpa_tail_counts_as_zeros(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 64) -> Array:
-    """The code pads the last tile of 64 keys with zeros, and their scores of 0 count."""
+    """The code pads the last tile of {tile} keys with zeros, and their scores of 0 count."""
     return _padded(q, k, v, mask, -k.shape[-2] % tile)
 
 
@@ -105,7 +105,7 @@ def sdpa_tail_counts_as_zeros(q: Array, k: Array, v: Array, mask: Mask = None, t
     origin="n // 128 + 1 tiles, or a bound tested with <=",
 )
 def sdpa_reads_one_key_beyond(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 128) -> Array:
-    """With a multiple of 128 keys, the code reads one more key, which is zero."""
+    """With a multiple of {tile} keys, the code reads one more key, which is zero."""
     return _padded(q, k, v, mask, int(k.shape[-2] % tile == 0))
 
 
@@ -117,7 +117,7 @@ def sdpa_reads_one_key_beyond(q: Array, k: Array, v: Array, mask: Mask = None, t
     citations=("tile-ai/tilelang#2010",),
 )
 def sdpa_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 32) -> Array:
-    """With more than 32 keys, the code drops the keys after the last full tile of 32."""
+    """With more than {tile} keys, the code drops the keys after the last full tile of {tile}."""
     kept_keys = k.shape[-2] // tile * tile or k.shape[-2]
     return right.scaled_dot_product_attention(
         q,
@@ -153,7 +153,7 @@ def sdpa_last_key_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile:
     origin="some libraries silently move a slice back that would pass the end, as JAX's dynamic_slice does",
 )
 def sdpa_last_tile_moved_back(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
-    """The last tile of 16 keys starts early enough to be full, and the keys that it shares with the
+    """The last tile of {tile} keys starts early enough to be full, and the keys that it shares with the
     previous tile count twice."""
     n_k, first = k.shape[-2], max(k.shape[-2] - tile, 0)
     keys = np.concatenate([np.arange(min(j, first), min(j, first) + min(n_k, tile)) for j in range(0, n_k, tile)])
@@ -192,8 +192,8 @@ def sdpa_split_keys_merged_without_maxima(q: Array, k: Array, v: Array, mask: Ma
     origin="tiles before the diagonal need no mask, and the comparison is <= instead of <",
 )
 def sdpa_causal_diagonal_tile_full(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
-    """On the causal path with 32 or more queries, the code computes the diagonal tiles of 16 by 16
-    without a mask."""
+    """On the causal path with two or more tiles of queries, the code computes the diagonal tiles of
+    {tile} by {tile} without a mask."""
     if not is_causal(mask, scores_shape(q, k)) or q.shape[-2] < 2 * tile:
         return right.scaled_dot_product_attention(q, k, v, mask)
     return right.scaled_dot_product_attention(
@@ -209,8 +209,8 @@ def sdpa_causal_diagonal_tile_full(q: Array, k: Array, v: Array, mask: Mask = No
     origin="the bound is correct if both tiles have the same size",
 )
 def sdpa_causal_loop_ends_early(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
-    """On the causal path, the loop over tiles of 16 keys ends at the tile of the first of 32
-    queries."""
+    """On the causal path, the loop over tiles of {tile} keys ends at the tile of the first query of a
+    tile that is twice as large."""
     if not is_causal(mask, scores_shape(q, k)):
         return right.scaled_dot_product_attention(q, k, v, mask)
     last = right.last_keys(q.shape[-2], k.shape[-2])
@@ -226,7 +226,7 @@ def sdpa_causal_loop_ends_early(q: Array, k: Array, v: Array, mask: Mask = None,
     origin="for causal and banded masks, the corners decide the whole tile",
 )
 def sdpa_tile_judged_by_its_corners(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 8) -> Array:
-    """The code skips the mask of a tile of 8 by 8 if its four corners are visible."""
+    """The code skips the mask of a tile of {tile} by {tile} if its four corners are visible."""
     visible = right.visible_entries(mask, scores_shape(q, k)).copy()
     for rows in tiles(q.shape[-2], tile):
         for keys in tiles(k.shape[-2], tile):
@@ -245,7 +245,7 @@ def sdpa_tile_judged_by_its_corners(q: Array, k: Array, v: Array, mask: Mask = N
     origin="under a causal mask with square tiles, the first row decides whether a tile has a visible key",
 )
 def sdpa_tile_skipped_by_its_first_row(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
-    """Outside the causal path, the code skips a tile of 16 by 16 if its first row is masked."""
+    """Outside the causal path, the code skips a tile of {tile} by {tile} if its first row is masked."""
     visible = right.visible_entries(mask, scores_shape(q, k)).copy()
     for rows in tiles(0 if is_causal(mask, visible.shape) else q.shape[-2], tile):
         for keys in tiles(k.shape[-2], tile):
@@ -261,7 +261,7 @@ def sdpa_tile_skipped_by_its_first_row(q: Array, k: Array, v: Array, mask: Mask 
     origin="one of three pointers does not advance",
 )
 def sdpa_mask_of_the_first_tile(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 32) -> Array:
-    """The code masks every tile of 32 keys with the columns of the first tile."""
+    """The code masks every tile of {tile} keys with the columns of the first tile."""
     return (
         right.hard_masked_softmax(
             right.scores_of(q, k), right.visible_entries(mask, scores_shape(q, k))[..., np.arange(k.shape[-2]) % tile]

@@ -27,7 +27,7 @@ MEANINGS: Mapping[str, Mapping[Any, str]] = {
         "after_bias": "the softcap acts on the sum of scores and bias, before the mask",
         "after_mask": "the softcap acts after bias and mask, so a masked key counts as −softcap",
     },
-    "lse_base": {"e": "the log-sum-exp is natural", "2": "the log-sum-exp has base 2"},
+    "lse_base": {"e": "the log-sum-exp has base e", "2": "the log-sum-exp has base 2"},
     "lse_sink": {
         "included": "the log-sum-exp includes the sink",
         "excluded": "the log-sum-exp does not include the sink",
@@ -71,10 +71,34 @@ MEANINGS: Mapping[str, Mapping[Any, str]] = {
         "tensor2tensor": "all sines come first, with exponents i/(d/2 − 1)",
     },
     "alibi_slopes": {
-        "press": "3 heads have the slopes of 2 heads, then every second slope of 4 heads",
-        "geometric": "the slopes of 3 heads are a geometric sequence",
+        "press": "slope i is 2^(−8i/n), n the power of two up to the heads; then slopes 1, 3, 5 … of 2n heads follow",
+        "geometric": "slope i of H heads is 2^(−8i/H) for every H",
     },
     "alibi_reference": {"distance": "biases are −slope · distance", "key": "biases are slope · key"},
+    "packed_lse": {
+        "heads_first": "the log-sum-exps have the shape (num_heads, total_q)",
+        "rows_first": "the log-sum-exps have the shape (total_q, num_heads)",
+    },
+    "padding_rows": {
+        "unspecified": "rows that no sequence uses may hold anything",
+        "zero": "rows that no sequence uses are 0",
+    },
+    "max_seqlen": {
+        "exact": "max_seqlen_q and max_seqlen_k are the longest lengths",
+        "bound": "max_seqlen_q and max_seqlen_k may be larger than the longest lengths",
+    },
+    "page_layout": {
+        "slots_first": "pages have the shape (num_pages, page_size, kv_heads, width)",
+        "heads_first": "pages have the shape (num_pages, kv_heads, page_size, width)",
+    },
+    "fp8_scale": {"multiply": "a number is code × scale", "divide": "a number is code ÷ scale"},
+    "scale_shape": {
+        "tensor": "an array has one scale",
+        "head": "each head has a scale",
+        "token": "each row has a scale",
+        "block16": "each 16 channels of a row have a scale",
+        "block32": "each 32 channels of a row have a scale",
+    },
     "yarn_truncate": {
         "truncated": "the ends of YaRN's ramp are rounded outwards",
         "exact": "the ends of YaRN's ramp are not rounded",

@@ -15,6 +15,7 @@ from properties.contract.tried_calls import TriedCall, tried_call
 
 __all__ = ["Subject"]
 
+_FAR = 1000.0  # error limits: how many times a larger error is says nothing more
 _COMPARED_WITH_LINE = 1e-3  # smaller errors, in budgets, are not compared with the statistical line
 
 
@@ -202,13 +203,11 @@ class Subject(Caller):
         self.worst = max(self.worst, largest_excess)
         if largest_excess > 1:
             index = np.unravel_index(int(excess.argmax()), excess.shape)
-            count_outside = (
-                f"; {int((excess > 1).sum())} of {excess.size} entries are outside" if excess.size > 1 else ""
-            )
-            times = "∞" if np.isinf(largest_excess) else f"{largest_excess:.4g}"
+            times = f": the error is {largest_excess:.3g} times its error limit" if largest_excess < _FAR else ""
+            outside = f"; {int((excess > 1).sum())} of {excess.size} entries are outside" if excess.size > 1 else ""
             raise BrokenError(
-                f"{entry(name, index)}={actual[index]}, but should be {expected[index]} ± {rad[index]:.3g}: "
-                f"the error is {times} times its error limit{count_outside}.",
+                f"{entry(name, index)}={actual[index]}, but should be {expected[index]} ± {rad[index]:.3g}"
+                f"{times}{outside}.",
                 largest_excess,
             )
 

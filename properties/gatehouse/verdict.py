@@ -76,7 +76,7 @@ def cause(ended: list[str], report: Report) -> str:
     if ended:
         return ended[0]
     for found in report.causes:
-        if found.diagnosis and not found.diagnosis[0].hint:
+        if found.diagnosis and not found.diagnosis[0].partial:
             diagnosis = found.diagnosis[0]
             return f"{diagnosis.id}: {found.example.summary} {diagnosis.repair}".strip()
     for violation in report.violations:

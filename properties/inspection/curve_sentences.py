@@ -39,7 +39,9 @@ def _of_visible(points: Points, softcap: float | None) -> str:
     received, intended, strange = points.logs(measured), points.logs(expected), np.asarray(wrong.any(-1))
     effect = _effect(measured, received, intended, strange)
     if effect and (limits := _limits(points, softcap)):
-        return _sentence(f"{condition}scores {limits[0]} {effect}; {limits[1]} they are right{where}")
+        return _sentence(
+            f"{condition}beside scores of 0, scores {limits[0]} {effect}; {limits[1]} they are right{where}"
+        )
     known = np.isfinite(received) & np.isfinite(intended)
     if not known.any():
         return ""
@@ -111,12 +113,12 @@ def _apart(first: float, last: float) -> tuple[str, str]:
 _CAPS: Mapping[str, Callable[[Array, float], Array]] = {
     "scores are not capped": lambda s, c: s,
     "scores are cut off at ± the softcap, should be c·tanh(s / c)": lambda s, c: np.clip(s, -c, c),
-    "the softcap is tanh(s), should be c·tanh(s / c)": lambda s, c: np.tanh(s),
-    "the softcap is c·tanh(s), should be c·tanh(s / c)": lambda s, c: c * np.tanh(s),
-    "the softcap is tanh(s / c), should be c·tanh(s / c)": lambda s, c: np.tanh(s / c),
-    "the softcap is s / (1 + |s| / c), should be c·tanh(s / c)": lambda s, c: s / (1 + np.abs(s) / c),
-    "the softcap is s / √(1 + (s / c)²), should be c·tanh(s / c)": lambda s, c: s / np.hypot(1, s / c),
-    "the softcap is 2c/π·arctan(πs / 2c), should be c·tanh(s / c)": lambda s, c: (
+    "capped scores are tanh(s), should be c·tanh(s / c)": lambda s, c: np.tanh(s),
+    "capped scores are c·tanh(s), should be c·tanh(s / c)": lambda s, c: c * np.tanh(s),
+    "capped scores are tanh(s / c), should be c·tanh(s / c)": lambda s, c: np.tanh(s / c),
+    "capped scores are s / (1 + |s| / c), should be c·tanh(s / c)": lambda s, c: s / (1 + np.abs(s) / c),
+    "capped scores are s / √(1 + (s / c)²), should be c·tanh(s / c)": lambda s, c: s / np.hypot(1, s / c),
+    "capped scores are 2c/π·arctan(πs / 2c), should be c·tanh(s / c)": lambda s, c: (
         2 * c / np.pi * np.arctan(np.pi * s / (2 * c))
     ),
 }
@@ -141,7 +143,7 @@ def _rules(scores: Array, received: Array, known: Array, softcap: float | None) 
     else:
         every = np.broadcast_to(scores, received.shape)[known]
         factor = float(received[known] @ every / max(every @ every, np.finfo(float).tiny))
-        yield f"scores count {factor:.4g} times what they should", factor * scores
+        yield f"scores are {factor:.4g} times what they should be", factor * scores
 
 
 def _of_masked(points: Points, softcap: float | None) -> str:

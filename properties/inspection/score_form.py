@@ -39,11 +39,13 @@ class ScoreForm:
     keys      `keys[n, j]` is the channel of key j in call n
     reading   the sides of (1), `[n, head, row, j]`, with all leading axes and heads as one; 0 on
               both sides where key j is masked. It is wrong where the weight is
+    width     head_dim
     """
 
     queries: Array
     keys: Array
     reading: Reading
+    width: int
 
     @property
     def scale(self) -> float:
@@ -79,7 +81,7 @@ def score_form(probe: Probe, shape: Shape) -> ScoreForm:
         _logs(each.changed(lambda x: x.reshape(-1, number, number)), order, amplitude)
         for each, order in zip(weights, orders, strict=True)
     ]
-    return ScoreForm(queries, np.stack(orders), joined(readings, np.stack))
+    return ScoreForm(queries, np.stack(orders), joined(readings, np.stack), width)
 
 
 def _one_hot(probe: Probe, shape: Shape, parameter: str, channels: Array, amplitude: float) -> Array:
@@ -126,7 +128,7 @@ def _sentences(found: ScoreForm, heads: Array) -> list[str]:
         return []  # errors of rounding, in which nothing of the form shows
     factor = float(np.median(measured[np.abs(expected) > near]))
     if (np.abs(difference - expected * (factor / found.scale - 1)) < near).all():
-        return [f"The scale of scores is {factor:.4g}, should be {found.scale:.4g}"]
+        return [f"{_scale(found)} is {factor:.4g}, should be {found.scale:.4g}"]
     for step in _STEPS:
         if added := _added(found, difference, step, near):
             return _products(found, step, added)
@@ -143,7 +145,12 @@ def _sentences_of_scale_0(found: ScoreForm, measured: Array, wrong: Array) -> li
         return ["With a scale of 0, weights of one-hot queries and keys are NaN or infinite"]
     factor = float(np.median(measured[products & wrong])) if (products & wrong).any() else 0.0
     is_scale = factor and (np.abs(measured - factor * products)[wrong] < _NEAR * abs(factor)).all()
-    return [f"The scale of scores is {factor:.4g}, should be 0"] if is_scale else []
+    return [f"{_scale(found)} is {factor:.4g}, should be 0"] if is_scale else []
+
+
+def _scale(found: ScoreForm) -> str:
+    """The scale in words, with the sizes on which a wrong one may depend."""
+    return f"The scale of scores of {found.keys.shape[1]} keys with head_dim {found.width}"
 
 
 def _example(found: ScoreForm, heads: Array) -> str:

@@ -52,7 +52,7 @@ def diagnosis_of(operation, function, arithmetic, law):
 )
 def test_float64_attention_of_float32_accuracy_is_named_so(law):
     first, second, *_ = diagnosis_of(SDPA, attention(np.float32, np.float32, np.float64), "float64", law)
-    assert first.mechanism.startswith("All results are within the error limit as if")
+    assert first.mechanism.startswith("All results are within the error limits of a kernel in which")
     assert "arithmetic=float32" in (first.id, second.id)
 
 
@@ -60,9 +60,11 @@ def test_float64_attention_of_float32_accuracy_is_named_so(law):
 def test_scores_of_16_bits_are_named_so(law):
     first, *_ = diagnosis_of(SDPA, attention(np.float32, np.float16, np.float32), "float32", law)
     assert first.id == "scores=float16"
-    assert first.mechanism == "All results are within the error limit as if its scores were stored in float16."
-    assert first.repair == "Round to more bits there. If your kernel is right, declare an arithmetic that rounds so."
-    assert 0 < first.excess <= 1
+    assert (
+        first.mechanism == "All results are within the error limits of a kernel in which scores are stored in float16."
+    )
+    assert first.repair == "Keep more bits there, or declare an arithmetic that rounds there if your kernel is right."
+    assert 0 < first.distance <= 1
 
 
 def test_inputs_converted_to_16_bits_are_named_so():
@@ -106,7 +108,7 @@ def test_a_bug_that_is_an_arithmetic_is_named_first_and_the_arithmetic_beside_it
     )
     first, second, *_ = found.diagnosis
     assert first.id == bug
-    assert second.mechanism.startswith("All results are within the error limit as if")
+    assert second.mechanism.startswith("All results are within the error limits of a kernel in which")
 
 
 LANES = ("rope-half-split-pairs", "sdpa-scale-missing", "sdpa-last-key-dropped", "sin-concatenated-layout")
@@ -115,7 +117,11 @@ LANES = ("rope-half-split-pairs", "sdpa-scale-missing", "sdpa-last-key-dropped",
 @pytest.mark.parametrize("bug", LANES)
 def test_no_arithmetic_explains_a_bug_that_is_none(bug):
     found = cause_of(AGREEMENT[CATALOGUE[bug].operation], CATALOGUE[bug].fresh())
-    assert not [d for d in found.diagnosis if d.mechanism.startswith("All results are within the error limit as if")]
+    assert not [
+        d
+        for d in found.diagnosis
+        if d.mechanism.startswith("All results are within the error limits of a kernel in which")
+    ]
 
 
 @pytest.mark.parametrize("bug", ["merge-in-base-two", "merge-lost-with-an-empty-part"])
@@ -139,7 +145,9 @@ def test_what_is_wrong_beyond_rounding_is_no_arithmetic():
         return attention(np.float32, np.float32, np.float32)(q, k[..., keys, :], v[..., keys, :], cut)
 
     found = diagnosis_of(SDPA, without_last, "float32", "attention is within its error limit")
-    assert not [d for d in found if d.mechanism.startswith("All results are within the error limit as if")]
+    assert not [
+        d for d in found if d.mechanism.startswith("All results are within the error limits of a kernel in which")
+    ]
 
 
 def test_candidates_are_arithmetics_that_differ():

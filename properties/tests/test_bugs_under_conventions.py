@@ -130,7 +130,7 @@ def check_named(name, library):
     bug = CATALOGUE[name]
     found = causes(bug, MUTANTS[name].implementation(Conventions(**LIBRARIES[library])), [bug.operation])
     if found:
-        assert any(name in [each.id for each in cause.diagnosis if not each.hint] for cause in found), found
+        assert any(name in [each.id for each in cause.diagnosis if not each.partial] for cause in found), found
     else:
         assert name in RIGHT
 

@@ -16,7 +16,7 @@ LAW = "keeps what it is[rope]"
 
 
 def outcome(status, *causes, law="keeps what it is", **more):
-    diagnosis = tuple(Diagnosis(cause, 0.5, "", "", "", 1.0) for cause in causes)
+    diagnosis = tuple(Diagnosis(cause) for cause in causes)
     violation = (
         Violation(law, "rope", "mine", "is wrong.", {}, 2.0, diagnosis=diagnosis) if status == "violated" else None
     )
@@ -148,7 +148,7 @@ def test_a_violation_is_known_by_its_law_and_by_its_cause():
     assert not Known.of(None).has("mine", LAW)
 
     def cause(*names, laws=(LAW,)):
-        diagnosis = tuple(Diagnosis(name, 0.5, "", "", "", 1.0) for name in names)
+        diagnosis = tuple(Diagnosis(name) for name in names)
         return Cause("mine", laws, Violation("", "rope", "mine", "is wrong.", {}, 2.0, diagnosis=diagnosis))
 
     assert [known.may_be(cause(*names)) for names in (["b", "c"], [], ["c"])] == [True, True, False]

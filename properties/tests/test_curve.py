@@ -60,7 +60,7 @@ def by_exponentials(scores, cap):
         ),
         (
             {"capped": lambda s, c: s / np.hypot(1, s / c)},
-            "With softcap=5, the softcap is s / √(1 + (s / c)²), should be c·tanh(s / c).",
+            "With softcap=5, capped scores are s / √(1 + (s / c)²), should be c·tanh(s / c).",
         ),
         (
             {"capped": lambda s, c: 1.3 * c * np.tanh(s / c)},
@@ -78,7 +78,9 @@ def test_a_softcap_that_overflows_is_told_with_its_limit():
     function = rounded(partial(attention, capped=by_exponentials, dtype="f4"), "f4")
     wrong = of(ATTENTION, function, "float32-tanh-by-exponentials")
     (said,) = sentences(wrong, softcap=30.0)
-    limits = "scores from 44.37 × the softcap on give NaN; up to 44.36 × the softcap they are right."
+    limits = (
+        "beside scores of 0, scores from 44.37 × the softcap on give NaN; up to 44.36 × the softcap they are right."
+    )
     assert said == f"With softcap=30, {limits}"
     assert measured(wrong, ATTENTION, arguments_of(ATTENTION, softcap=30.0)) == (said,)
     assert sentences(wrong) == ()
@@ -123,7 +125,7 @@ def test_a_softcap_after_the_mask_is_told_by_its_fill():
 
 def test_a_clipped_softmax_is_told():
     wrong = of(SDPA, lambda q, k, v, mask=None: attention(q, k, v, mask, clip=64.0)[0])
-    assert sentences(wrong) == ("Scores from ±64.01 on count as ±64; up to ±64 they are right.",)
+    assert sentences(wrong) == ("Beside scores of 0, scores from ±64.01 on count as ±64; up to ±64 they are right.",)
 
 
 def test_a_small_weight_of_masked_keys_is_told():
@@ -142,7 +144,7 @@ def test_a_softmax_without_a_maximum_is_told():
             return powers @ v / powers.sum(-1, keepdims=True)
 
     (said,) = sentences(of(SDPA, rounded(attends, "f4"), "float32"))
-    assert said == "Scores from 88.74 on give NaN; up to 88.72 they are right."
+    assert said == "Beside scores of 0, scores from 88.74 on give NaN; up to 88.72 they are right."
 
 
 def test_one_wrong_head_is_told():
@@ -157,7 +159,7 @@ def test_one_wrong_head_is_told():
 def test_fixed_sizes_are_measured_in_several_calls():
     wrong = lambda q, k, v, mask=None: attention(q, k, v, mask, clip=64.0)[0]  # noqa: E731
     fixed = of(SDPA, wrong, supports=({"n_q": [5], "n_k": [6]}, "no masks"))
-    assert sentences(fixed)[0] == "Scores from ±64.01 on count as ±64; up to ±64 they are right."
+    assert sentences(fixed)[0] == "Beside scores of 0, scores from ±64.01 on count as ±64; up to ±64 they are right."
     one_key = of(SDPA, wrong, supports={"n_k": [1]})
     with pytest.raises(OutsideError, match="The implementation takes only one key"):
         sentences(one_key, k=np.ones((2, 1, 4)), v=np.ones((2, 1, 3)))

@@ -168,7 +168,7 @@ def test_a_sequence_that_is_not_the_shortest_yet_is_printed_at_the_limit(monkeyp
 
 
 def named(name):
-    return Diagnosis(name, 0.0, "It is wrong.", "", "Mend it.", 1.0)
+    return Diagnosis(name, "It is wrong.", "Mend it.")
 
 
 def test_a_bug_without_memory_is_no_cause_of_a_result_that_needs_earlier_calls():

@@ -232,7 +232,7 @@ def test_a_set_of_conventions_is_told_as_the_version_of_onnx_that_means_it():
     )
     assert told.id == "onnx=1.20"
     assert told.mechanism == "Your kernel behaves like ONNX 1.20: dead_rows=nan, softcap_order=after_mask."
-    assert told.repair == "If your kernel is right, declare Conventions.onnx('1.20')."
+    assert told.repair == "Change the kernel, or declare Conventions.onnx('1.20') if it is right."
 
 
 def test_without_a_log_sum_exp_the_output_is_judged_and_told_apart():

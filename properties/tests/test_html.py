@@ -41,7 +41,7 @@ def report_of(outcomes, **settings):
     named = dict.fromkeys(o["implementation"] for o in outcomes)
     listed = [{"name": n, "group": f"group of {n}", "target": "m:a", "arithmetic": "float64"} for n in named]
     return {
-        "version": 1,
+        "version": 2,
         "ok": all(o["status"] == "held" for o in outcomes),
         "interrupted": False,
         "settings": {"max_examples": 10, "seed": 0, "timeout": 60.0, "implementations": listed, **settings},
@@ -77,11 +77,12 @@ def hostile():
         "diagnosis": [
             {
                 "id": HOSTILE,
-                "excess": 0.1,
+                "distance": 0.1,
                 "mechanism": HOSTILE,
-                "citation": f"a/b#1; {HOSTILE}",
+                "reported": f"a/b#1; {HOSTILE}",
                 "repair": HOSTILE,
-                "explains": 0.5,
+                "reproduces": 0.5,
+                "partial": False,
             }
         ],
         "notes": [HOSTILE],

@@ -111,7 +111,10 @@ def seen(visible, q, k, v, mask=None):
         ),
         (lambda q, k, v, mask=None: attention(q, k, v, mask) + 1, "Doubling v does not double the output."),
         (lambda q, k, v, mask=None: attention(q, k, v, mask) * np.nan, "Every query is NaN or infinite with q = 0."),
-        (lambda q, k, v, mask=None: attention(2 * q, k, v, mask), "The scale of scores is 1, should be 0.5."),
+        (
+            lambda q, k, v, mask=None: attention(2 * q, k, v, mask),
+            "The scale of scores of 13 keys with head_dim 4 is 1, should be 0.5.",
+        ),
         (
             lambda q, k, v, mask=None: attention(q * (np.arange(q.shape[-1]) != 2), k, v, mask),
             "Channel 2 of q × channel 2 of k adds 0 to the score, should add 0.5.",
@@ -239,7 +242,7 @@ def test_an_exception_and_sizes_that_are_not_measured_give_no_sentence():
 
     assert explained(raises) == ()
     wrong = of(SDPA, lambda q, k, v, mask=None: attention(2 * q, k, v, mask), supports={"n_q": [5], "n_k": [6]})
-    assert measured(wrong, SDPA, arguments_of(SDPA)) == ("Scores count 2 times what they should.",)
+    assert measured(wrong, SDPA, arguments_of(SDPA)) == ("Scores are 2 times what they should be.",)
     assert measured(wrong, "rotate_half", (np.ones((2, 2)),)) == ()
     assert measured(wrong, SDPA, (np.ones((0, 3)), np.ones((2, 3)), np.ones((2, 3)), None)) == ()
 
@@ -253,14 +256,14 @@ def test_of_errors_of_rounding_only_their_size_is_told():
 def test_a_scale_of_zero_that_is_ignored_is_told():
     halved = lambda q, k, v, scale=None, **_: (attention(q, *heads_of(q, k, v)), np.zeros(q.shape[:-1]))  # noqa: E731
     said, of_another_width = explained(halved, ATTENTION, scale=0.0)
-    assert said == "The scale of scores is 0.5, should be 0."
-    assert of_another_width == "With head_dim 6: the scale of scores is 0.4082, should be 0."
+    assert said == "The scale of scores of 13 keys with head_dim 4 is 0.5, should be 0."
+    assert of_another_width == "With head_dim 6: the scale of scores of 19 keys with head_dim 6 is 0.4082, should be 0."
 
 
 def test_one_wrong_head_is_told():
     factors = np.array([1.0, 3.0, 1.0, 1.0])[:, None, None]
     one_head = lambda q, k, v, mask=None: attention(q * factors, *heads_of(q, k, v), mask)  # noqa: E731
-    first = "The scale of scores is 1.5, should be 0.5 (in 2 of 8 batch entries and heads)."
+    first = "The scale of scores of 13 keys with head_dim 4 is 1.5, should be 0.5 (in 2 of 8 batch entries and heads)."
     assert explained(one_head, GQA)[0] == first
 
 

@@ -121,7 +121,7 @@ def test_a_recognised_cause_is_not_measured(monkeypatch):
     monkeypatch.setattr(diagnosis, "measured", lambda *arguments: pytest.fail("It was measured."))
     unscaled = Implementation("unscaled", {SDPA: lambda q, k, v, mask=None: REFERENCE[SDPA](q * 2, k, v, mask)})
     law, violation = violated(unscaled, case(2, 3, 4, 2))
-    known = Diagnosis("a-bug", 0.5, "It is wrong.", "", "Mend it.", 1.0)
+    known = Diagnosis("a-bug", "It is wrong.", "Mend it.")
     monkeypatch.setattr(diagnosis, "_explained", lambda *arguments: [((0,), (known,))])
     (cause,) = diagnosis.causes_of(unscaled, [violation])
     assert cause.likely == known

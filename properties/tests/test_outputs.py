@@ -54,7 +54,7 @@ def broken(name="mine", known=False):
     """
     laws = [law.partition("[")[0] for law in (FIRST, SECOND)]
     violations = [Violation(law, "rope", name, f"is wrong{HOSTILE}", {"n": 3}, 2.0) for law in laws]
-    diagnosis = (Diagnosis("a-bug", 0.5, "It is wrong.", "a/b#1", "Mend it.", 1.0),)
+    diagnosis = (Diagnosis("a-bug", "It is wrong.", "Mend it.", "a/b#1", 0.5),)
     cause = Cause(name, (FIRST, SECOND), replace(violations[0], diagnosis=diagnosis))
     violated = [outcome(v.law_id, "violated", name, violation=v, seconds=1.0, known=known) for v in violations]
     others = [outcome(THIRD, "declared", name, reason="As its page says."), outcome("holds[rope]", name=name)]

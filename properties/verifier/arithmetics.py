@@ -48,7 +48,7 @@ from properties.verifier.report import TriedSizes, Violation
 
 __all__ = ["AS_IF", "OtherArithmetic", "explained", "other_arithmetics"]
 
-AS_IF = "All results are within the error limit as if"
+AS_IF = "All results are within the error limits of a kernel in which"
 """How the mechanism of a diagnosis begins that is an arithmetic."""
 
 Mask = NDArray[np.bool_]
@@ -59,15 +59,15 @@ _FAR = 1e4  # budgets: most arithmetics refuse a call that is farther than this
 _TEN_BITS = Format("TF32", 2.0**-11, 2.0**-136, 2.0**-126, float(BINARY32.largest))
 _NAMES = {"binary32": "float32", "binary16": "float16", "bfloat16": "bfloat16", "TF32": "TF32"}
 _STORED = {
-    "scores": "its scores were stored in",
-    "weights": "its weights were stored in",
-    "saved_weights": "the weights that its backward pass reads were stored in",
-    "grad_weights": "its products g·vᵀ were stored in",
-    "grad_scores": "its dS were stored in",
-    "scale_on_inputs": "its scaled inputs were stored in",
-    "saved_output": "the output that its backward pass reads were stored in",
-    "saved_lse": "the log-sum-exp that its backward pass reads were stored in",
-    "output": "its results were stored in",
+    "scores": "scores are stored in",
+    "weights": "weights are stored in",
+    "saved_weights": "the weights that the backward pass reads are stored in",
+    "grad_weights": "the products g·vᵀ are stored in",
+    "grad_scores": "dS is stored in",
+    "scale_on_inputs": "scaled inputs are stored in",
+    "saved_output": "the output that the backward pass reads is stored in",
+    "saved_lse": "the log-sum-exp that the backward pass reads is stored in",
+    "output": "results are stored in",
 }
 """The fields that are formats of stored numbers, each with the words for a narrower format."""
 
@@ -142,40 +142,40 @@ _ROUNDOFF: dict[str, Callable[[Arithmetic], float]] = {
 """The other fields that can be narrower, each with its roundoff in an arithmetic."""
 
 _CHANGES: dict[str, tuple[str, Callable[[Arithmetic, Format], Arithmetic]]] = {
-    "angle.table": ("its cosines and sines were stored in", lambda a, to: replace(a, angle=replace(a.angle, table=to))),
+    "angle.table": ("cosines and sines are stored in", lambda a, to: replace(a, angle=replace(a.angle, table=to))),
     "angle.product": (
-        "its angles were multiplied in",
+        "angles are multiplied in",
         lambda a, to: replace(a, angle=replace(a.angle, product=to.unit_roundoff)),
     ),
     "angle.frequency": (
-        "its frequencies were of",
+        "frequencies have the precision of",
         lambda a, to: replace(a, angle=replace(a.angle, frequency=to.unit_roundoff)),
     ),
     "elementwise": (
-        "all results between its products were rounded to",
+        "all results between the products are rounded to",
         lambda a, to: replace(a, elementwise=to, exp=_coarser(a.exp, to)),
     ),
     "accumulate": (
-        "its sums were accumulated in",
+        "sums are accumulated in",
         lambda a, to: replace(a, accumulate=to.unit_roundoff, grad_accumulate=max(to.unit_roundoff, a.grad_accumulate)),
     ),
-    "product": ("the operands of its products were rounded to", lambda a, to: replace(a, product=to.unit_roundoff)),
+    "product": ("the operands of products are rounded to", lambda a, to: replace(a, product=to.unit_roundoff)),
 }
 """The same fields, each with the words for a narrower format and the arithmetic that has it."""
 
 _FLUSHES = "flush_to_zero=True"
 _HABITS: dict[str, tuple[str, Callable[[Arithmetic], Arithmetic]]] = {
     "product=TF32": (
-        "its products were TF32",
+        "products are TF32",
         lambda a: replace(a, product=TF32.product, accumulate=max(a.accumulate, TF32.accumulate)),
     ),
     "stored_sum=True": (
-        "the sum of its weights was the sum of the stored weights",
+        "the sum of weights is the sum of the stored weights",
         lambda a: replace(a, stored_sum=True),
     ),
-    _FLUSHES: ("it flushed subnormal numbers to zero", lambda a: replace(a, flush_to_zero=True)),
+    _FLUSHES: ("subnormal numbers become zero", lambda a: replace(a, flush_to_zero=True)),
     "grad_block=32": (
-        "its gradients were added up in their own format",
+        "gradients are added up in their own format",
         lambda a: replace(a, grad_block=a.grad_block or 32),
     ),
 }
@@ -191,7 +191,7 @@ def other_arithmetics(declared: Arithmetic) -> Iterator[OtherArithmetic]:
     for target in (BINARY32, BINARY16, _TEN_BITS, BRAIN16):
         if target.unit_roundoff > declared.inputs.unit_roundoff:
             name = _NAMES[target.name]
-            yield OtherArithmetic(f"inputs={name}", f"its inputs were converted to {name}", declared, target)
+            yield OtherArithmetic(f"inputs={name}", f"inputs are converted to {name}", declared, target)
     for target in (BINARY32, BINARY16, BRAIN16):
         if target.unit_roundoff >= declared.inputs.unit_roundoff:
             yield from _with_a_narrower_field(declared, target)
@@ -204,7 +204,7 @@ def other_arithmetics(declared: Arithmetic) -> Iterator[OtherArithmetic]:
         if preset.name != declared.name and preset not in FLOAT32_FAMILIES and is_coarser:
             narrower = preset.inputs if preset.inputs.unit_roundoff > declared.inputs.unit_roundoff else None
             arithmetic = replace(preset, inputs=declared.inputs)
-            words = f"all of it were {preset.name}"
+            words = f"everything is {preset.name}"
             yield OtherArithmetic(f"arithmetic={preset.name}", words, arithmetic, narrower, preset=True)
 
 

@@ -112,7 +112,7 @@ class _Explanation:
         (6) it reproduces the results most closely. Arithmetics are already sorted, narrowest first.
         """
         is_arithmetic = self.rank == _RANK_OF_ARITHMETICS
-        closeness = 0.0 if is_arithmetic else self.diagnosis.excess
+        closeness = 0.0 if is_arithmetic else self.diagnosis.distance
         return -self.share(others), self.spoils, not self.is_expected, -self.refuses, self.rank, closeness
 
 
@@ -215,7 +215,7 @@ def _with_the_unexplained(
         for place in members:
             unknown.setdefault((violations[place].operation, ""), []).append(place)
         if share >= _MIN_SHARE_OF_A_HINT:
-            hints |= {key: (*hints.get(key, ()), replace(diagnosis[0], hint=True)) for key in keys}
+            hints |= {key: (*hints.get(key, ()), replace(diagnosis[0], partial=True)) for key in keys}
     return [*recognised, *((tuple(sorted(members)), hints.get(key, ())) for key, members in unknown.items())]
 
 
@@ -296,7 +296,7 @@ class _Pool:
             return None
         repeats, misses = (frozenset(call for call, same in wrong.items() if same is which) for which in (True, False))
         share = sum(wrong.values()) / len(wrong) if wrong else 1.0
-        diagnosis = Diagnosis(cause.id, max(excesses.values()), cause.mechanism, cause.citation, cause.repair, share)
+        diagnosis = Diagnosis(cause.id, cause.mechanism, cause.repair, cause.reported, max(excesses.values()), share)
         is_expected = self._is_expected(cause, excesses)
         refuses = sum(self._repeats(call, stand_in_of(call.operation)) for call in self._refused(cause))
         return _Explanation(diagnosis, frozenset(excesses), cause.rank, repeats, misses, spoils, is_expected, refuses)
@@ -426,8 +426,8 @@ class _Pool:
             right, wrong = (tuple(calls[operation].values()) for calls in (self.right, self.wrong))
             for other, excess in explained(self.implementation, broken, right, wrong) if broken else ():
                 mechanism = f"{AS_IF} {other.sentence}."
-                repair = "Round to more bits there. If your kernel is right, declare an arithmetic that rounds so."
-                diagnosis = Diagnosis(other.id, excess, mechanism, "", repair, 1.0)
+                repair = "Keep more bits there, or declare an arithmetic that rounds there if your kernel is right."
+                diagnosis = Diagnosis(other.id, mechanism, repair, distance=excess)
                 yield _Explanation(diagnosis, frozenset(places), _RANK_OF_ARITHMETICS)
 
     def _expected(self, call: Call) -> tuple[Any, ...]:

@@ -75,7 +75,7 @@ class Known:
         be the same.
         """
         keys = [(cause.implementation, law) for law in cause.laws]
-        names = frozenset(one.id for one in cause.diagnosis if not one.hint)
+        names = frozenset(one.id for one in cause.diagnosis if not one.partial)
         return all(key in self.explained and _may_be_same(self.explained[key], names) for key in keys)
 
 
@@ -142,7 +142,7 @@ def _explained(outcome: Outcome) -> frozenset[str]:
     the cause is not recognised.
     """
     diagnosis = outcome.get("violation", {"diagnosis": ()})["diagnosis"]
-    return frozenset(one["id"] for one in diagnosis if not one.get("hint"))
+    return frozenset(one["id"] for one in diagnosis if not one.get("partial"))
 
 
 def _may_be_same(was: frozenset[str], now: frozenset[str]) -> bool:
@@ -159,7 +159,7 @@ def _change(was: Outcome | None, now: Outcome | None, why: str = "") -> Change:
 
 def _cause(outcome: Outcome) -> str:
     violation = outcome.get("violation", {"diagnosis": [], "summary": outcome["reason"]})
-    return str(next((one["id"] for one in violation["diagnosis"] if not one.get("hint")), violation["summary"]))
+    return str(next((one["id"] for one in violation["diagnosis"] if not one.get("partial")), violation["summary"]))
 
 
 def _slower(pairs: list[tuple[Outcome, Outcome]]) -> Iterator[Change]:

@@ -66,18 +66,28 @@ def causes_of(
         if searched and shrinks and time.monotonic() < until:
             example = _smaller(implementation, law, example, observe, until)
         worst = max((violation for _, violation in group), key=lambda violation: violation.excess)
-        sentence = f"{worst.summary} (check «{worst.law}»)" if worst.excess > example.excess else ""
+        sentence = _located(worst) if worst.excess > example.excess else ""
         example = or_note(example, "it described the call", partial(_with_calls, implementation))
         if note := defect or (_TOO_LARGE if example.is_large else ""):
             example = replace(example, notes=(*example.notes, note))
-        if searched and all(each.hint for each in diagnosis):
+        if searched and all(each.partial for each in diagnosis):
             diagnosis = _with_hint(example, diagnosis)
         if searched and shrinks and _needs_measurements(diagnosis):
             example = _with_measurements(implementation, example, observe, until)
         example = replace(example, diagnosis=diagnosis).without_calls()
         ids = tuple(violation.law_id for _, violation in group)
-        causes.append(Cause(implementation.name, ids, example, sentence, searched))
+        causes.append(Cause(implementation.name, ids, example, searched, sentence))
     return tuple(causes)
+
+
+def _located(violation: Violation) -> str:
+    """Return the summary of a violation with the sizes of its input and its law."""
+    called = OPERATIONS[violation.operation]
+    case = violation.counterexample
+    sizes = called.sizes(tuple(case[name] for name in called.parameters)) if case.keys() >= {*called.parameters} else {}
+    shown = ", ".join(f"{name} {size}" for name, size in sizes.items())
+    where = f"With {shown}: " if shown else ""
+    return f"{where}{violation.summary} (check «{violation.law}»)"
 
 
 def _order_of_examples(violated: tuple[Law, Violation]) -> tuple[bool, int, int]:
@@ -92,13 +102,13 @@ def _with_hint(example: Violation, diagnosis: tuple[Diagnosis, ...]) -> tuple[Di
     """Return the hints of a cause that is not recognised. The first hint is the diagnosis of its
     smallest input, which may be a part of the cause.
     """
-    hints = [replace(each, hint=True) for each in example.diagnosis[:1]]
+    hints = [replace(each, partial=True) for each in example.diagnosis[:1]]
     return tuple({each.id: each for each in (*hints, *diagnosis)}.values())
 
 
 def _needs_measurements(diagnosis: tuple[Diagnosis, ...]) -> bool:
     """Return whether no known explanation explains the whole cause, or only an arithmetic does."""
-    likely = next((each for each in diagnosis if not each.hint), None)
+    likely = next((each for each in diagnosis if not each.partial), None)
     return likely is None or likely.mechanism.startswith(AS_IF)
 
 

@@ -19,6 +19,7 @@ from properties.contract.cache_programs import parse
 from properties.contract.caches import held_of, require_refused
 from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
+from properties.contract.meanings import meaning
 from properties.contract.operations import OPERATIONS, Operation
 from properties.contract.subject import Subject
 from properties.strategies.choices import rounded
@@ -42,8 +43,8 @@ class PossibleCause:
 
     id: str
     mechanism: str
-    citation: str
     repair: str
+    reported: str
     rank: int  # among equals: reported bugs come first, then conventions, then other bugs
     operations: frozenset[str]
     fresh: Callable[[], _Functions]
@@ -78,14 +79,15 @@ def of_other_tiles(called: list[Operation], implementation: Implementation) -> I
     """Yield every known bug of the operations once more for each other size of its tiles."""
     names = {operation.name for operation in called}
     for bug in _bugs(implementation):
-        for size, make in bug.tiles.items() if bug.operation in names else ():
-            cause = _of_bug(bug, (bug.operation,), partial(_made, bug.operation, make))
-            yield replace(cause, mechanism=f"{bug.mechanism} Your kernel does the same with tiles of {size}.")
+        for mechanism, make in bug.tiles.values() if bug.operation in names else ():
+            yield replace(_of_bug(bug, (bug.operation,), partial(_made, bug.operation, make)), mechanism=mechanism)
 
 
 def _of_bug(bug: Bug, names: tuple[str, ...], fresh: Callable[[], _Functions]) -> PossibleCause:
     rank = 0 if bug.public else 2
-    return PossibleCause(bug.id, bug.mechanism, bug.citation, bug.repair, rank, frozenset(names), fresh, law=bug.law)
+    return PossibleCause(
+        bug.id, bug.mechanism, bug.repair, "; ".join(bug.citations), rank, frozenset(names), fresh, law=bug.law
+    )
 
 
 def _made(operation: str, make: Callable[[], Callable[..., Any]]) -> _Functions:
@@ -122,12 +124,13 @@ def _conventions(called: list[Operation], implementation: Implementation) -> Ite
 
 def _of_convention(name: str, value: Any, answers: _Functions, implementation: Implementation) -> PossibleCause:
     declared = getattr(implementation.resolved_conventions, name)
-    default = " (the default)" if declared == getattr(DEFAULT, name) else ""
+    due = "the default is" if declared == getattr(DEFAULT, name) else "the adapter declares"
     shown = f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
-    mechanism = f"Your kernel behaves like {name}={value!r}; the adapter declares {declared!r}{default}."
-    repair = f"If your kernel is right, declare Conventions({name}={value!r})."
+    does, should = (f"{one!r} ({meaning(name, one)})" for one in (value, declared))
+    mechanism = f"Your kernel has {name}={does}; {due} {should}."
+    repair = f"Change the kernel, or declare Conventions({name}={value!r}) if it is right."
     layout = implementation.resolved_conventions
-    return PossibleCause(shown, mechanism, "", repair, 1, frozenset(answers), answers.copy, layout=layout)
+    return PossibleCause(shown, mechanism, repair, "", 1, frozenset(answers), answers.copy, layout=layout)
 
 
 def _versions(called: list[Operation], implementation: Implementation) -> Iterator[PossibleCause]:
@@ -149,9 +152,9 @@ def _versions(called: list[Operation], implementation: Implementation) -> Iterat
             }
             values = ", ".join(f"{name}={value}" for name, value in differ.items())
             mechanism = f"Your kernel behaves like ONNX {version}: {values}."
-            repair = f"If your kernel is right, declare Conventions.onnx({version!r})."
+            repair = f"Change the kernel, or declare Conventions.onnx({version!r}) if it is right."
             operations = frozenset(answers)
-            yield PossibleCause(f"onnx={version}", mechanism, "", repair, 2, operations, answers.copy, layout=declared)
+            yield PossibleCause(f"onnx={version}", mechanism, repair, "", 2, operations, answers.copy, layout=declared)
 
 
 def _answer(

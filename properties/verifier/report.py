@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from properties.contract.meanings import MEANINGS
 from properties.contract.names import parts_of
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import Call
@@ -32,7 +31,7 @@ __all__ = [
     "with_causes",
 ]
 
-VERSION = 1
+VERSION = 2
 """The version of the report as data. report.schema.json says what it contains."""
 
 MOST_WRITTEN = 2**22
@@ -50,30 +49,27 @@ class Diagnosis:
     results, or an arithmetic (a way to round) whose budgets (error limits) contain them.
 
     id          "rope_pairing=half", the bug's name, or "scores=float16"
-    excess      the largest difference from the recorded results, as a multiple of the budget; for
-                an arithmetic the largest error as a multiple of that arithmetic's budget
     mechanism   what is wrong, in a sentence
-    citation    where a bug was reported, or "none: " and why it is known; "" for anything but a bug
     repair      what to do about it
-    explains    the share of the recorded wrong calls that it reproduces; of the right calls it
+    reported    where a bug was reported; "" for anything else
+    distance    the largest difference from the recorded results, as a multiple of the budget; for
+                an arithmetic the largest error as a multiple of that arithmetic's budget
+    reproduces  the share of the recorded wrong calls that it reproduces; of the right calls it
                 reproduces nearly all
-    hint        whether it explains only a part of the cause, and the rest is not recognised
+    partial     whether it explains only a part of the cause, and the rest is not recognised
     """
 
     id: str
-    excess: float
-    mechanism: str
-    citation: str
-    repair: str
-    explains: float
-    hint: bool = False
+    mechanism: str = ""
+    repair: str = ""
+    reported: str = ""
+    distance: float = 0.0
+    reproduces: float = 1.0
+    partial: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the diagnosis as numbers and strings, for JSON. A convention comes with the meaning of
-        each of its values.
-        """
-        meanings = {"meanings": dict(MEANINGS[name])} if (name := self.id.partition("=")[0]) in MEANINGS else {}
-        return {key: _plain(value) for key, value in vars(self).items()} | meanings
+        """Return the diagnosis as numbers and strings, for JSON."""
+        return {key: _plain(value) for key, value in vars(self).items()}
 
 
 @dataclass(frozen=True)
@@ -134,7 +130,7 @@ class Violation:
     @property
     def likely(self) -> Diagnosis | None:
         """The best explanation; None if no known explanation explains the whole cause."""
-        return next((one for one in self.diagnosis if not one.hint), None)
+        return next((one for one in self.diagnosis if not one.partial), None)
 
     def without_calls(self) -> "Violation":
         """Return the violation without its recorded calls. The calls are large, and only the search
@@ -190,16 +186,16 @@ class Cause:
 
     example    a violation of one of the laws, on the smallest input found, with the diagnosis of
                all
-    worst      a sentence about the output with the largest error ÷ error limit, and the law, if the
-               example is not the violation with this output
     searched   whether attnspec searched for the cause; False if the process ended
+    largest_error   a sentence about the output with the largest error ÷ error limit, its sizes and
+               its law, if the example is not the violation with this output
     """
 
     implementation: str
     laws: tuple[str, ...]
     example: Violation
-    worst: str = ""
     searched: bool = True
+    largest_error: str = ""
 
     @property
     def diagnosis(self) -> tuple[Diagnosis, ...]:
@@ -219,8 +215,8 @@ class Cause:
             "implementation": self.implementation,
             "laws": list(self.laws),
             "diagnosis": [one.to_dict() for one in self.diagnosis],
-            "example": self.example.to_dict(),
-            "worst": self.worst,
+            "example": {key: value for key, value in self.example.to_dict().items() if key != "diagnosis"},
+            "largest_error": self.largest_error,
             "searched": self.searched,
         }
 

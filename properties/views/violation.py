@@ -51,7 +51,7 @@ def print_cause(console: Console, cause: Cause, everything: bool = False) -> Non
     console.print()
     violation = cause.example
     _print_check(console, violation)
-    _print_case(console, violation, cause.worst)
+    _print_case(console, violation, cause.largest_error)
     if others := [law for law in cause.laws if law != violation.law_id]:
         verb = "fails" if len(others) == 1 else "fail"
         _print_heading(console, f"{counted(len(others), 'more check')} {verb} for the same cause")
@@ -196,9 +196,8 @@ def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> 
         print_indented(console, violation.on_earlier_calls, "bold")
     first = violation.likely
     if first:
-        citation = "" if first.citation.startswith("none") else first.citation
-        share = "" if first.explains >= 1 else f"It reproduces {first.explains:.0%} of the wrong calls."
-        reported = f"Reported in {citation}." if citation else ""
+        share = "" if first.reproduces >= 1 else f"It reproduces {first.reproduces:.0%} of the wrong calls."
+        reported = f"Reported in {first.reported}." if first.reported else ""
         for line in filter(None, (first.mechanism, first.repair, reported, share)):
             print_indented(console, line)
     elif searched:
@@ -209,18 +208,19 @@ def _print_diagnosis(console: Console, violation: Violation, searched: bool) -> 
         print_indented(console, f"Measured: {sentence}")
     if others := [each for each in violation.diagnosis if each is not first]:
         names = ", ".join(
-            each.id if each.explains >= 1 else f"{each.id} ({each.explains:.0%} of the wrong calls)" for each in others
+            each.id if each.reproduces >= 1 else f"{each.id} ({each.reproduces:.0%} of the wrong calls)"
+            for each in others
         )
         print_indented(console, f"{'Other possible causes' if first else 'Possible part of the cause'}: {names}.")
 
 
-def _print_case(console: Console, violation: Violation, worst: str = "") -> None:
+def _print_case(console: Console, violation: Violation, largest_error: str = "") -> None:
     """Print the statement of a law, what is wrong, the notes, and the input."""
     if statement := statement_of(violation.law, violation.operation):
         print_indented(console, f"It requires: {statement}", "dim")
     print_indented(console, violation.summary, "bold")
-    if worst:
-        print_indented(console, f"Largest error, on another input: {worst}")
+    if largest_error:
+        print_indented(console, f"Largest error, on another input: {largest_error}")
     for note in violation.notes:
         print_indented(console, f"Note: {note}")
     _print_input(console, violation)

@@ -40,11 +40,12 @@ def file(tmp_path_factory):
             "diagnosis": [
                 {
                     "id": "a-known-bug",
-                    "excess": 0.0,
+                    "distance": 0.0,
                     "mechanism": "It turns back.",
-                    "citation": "owner/repo#1",
+                    "reported": "owner/repo#1",
                     "repair": "Turn it.",
-                    "explains": 1.0,
+                    "reproduces": 1.0,
+                    "partial": False,
                 }
             ],
             "notes": ["It was seen to fail from head_dim = 2 on."],

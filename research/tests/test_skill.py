@@ -57,7 +57,7 @@ def test_the_fields_that_it_names_are_there(ran):
     assert report.keys() >= {"causes", "outcomes", "narrowest"}
     cause = report["causes"][0]
     assert cause["laws"]
-    assert cause["diagnosis"][0].keys() >= {"mechanism", "repair", "hint"}
+    assert cause["diagnosis"][0].keys() >= {"mechanism", "repair", "partial"}
     assert "rope_pairing='half'" in cause["diagnosis"][0]["repair"]
     assert cause["example"].keys() >= {"summary", "counterexample", "script", "notes", "measured"}
     assert all(outcome.keys() >= {"not_taken", "reason", "status"} for outcome in report["outcomes"])

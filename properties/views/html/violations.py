@@ -27,7 +27,7 @@ class Finding:
                               them
     summary                   the rest of the summary
     others                    the other laws that fail for the same cause
-    worst                     the largest error of the cause, if this law is its example
+    largest_error             the largest error of the cause, if this law is its example
     """
 
     anchor: str
@@ -49,7 +49,7 @@ class Finding:
     script: str
     shrunk: bool
     others: tuple[str, ...]
-    worst: str
+    largest_error: str
 
 
 def finding(outcome: dict[str, Any], anchor: str, causes: Sequence[dict[str, Any]] = ()) -> Finding:
@@ -85,7 +85,7 @@ def finding(outcome: dict[str, Any], anchor: str, causes: Sequence[dict[str, Any
         script,
         violation.get("shrunk", True),
         tuple(other for other in cause["laws"] if other != law) if cause is not None else (),
-        cause["worst"] if cause is not None and is_example else "",
+        cause["largest_error"] if cause is not None and is_example else "",
     )
 
 
