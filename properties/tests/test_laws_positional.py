@@ -28,9 +28,7 @@ def values(operation, conventions):
 
     def call(*arguments):
         found = o.oracle(*arguments, conventions=conventions)
-        results = (
-            [found] if o.returns_booleans else [x.mid.copy() for x in (found if isinstance(found, tuple) else (found,))]
-        )
+        results = [found] if o.is_exact else [x.mid.copy() for x in (found if isinstance(found, tuple) else (found,))]
         return results[0] if len(results) == 1 else tuple(results)
 
     return call
@@ -243,3 +241,31 @@ def test_an_odd_width_is_rotated_or_refused_as_declared(rotate, conventions, sum
     untaken = summary.startswith("raised ")  # without `supports` an exception is no violation
     outcome = check(law, replace(declared, supports=None), 30)
     assert outcome.status == ("vacuous" if untaken else "violated" if summary else "held")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "int64"])
+def test_integers_of_each_width_are_taken(dtype):
+    (law,) = find("positions of tokens equal their definition[position_ids]")
+    declared = Implementation(
+        "i",
+        {"position_ids": lambda mask: reference.position_ids(mask).astype(dtype)},
+        supports={"seq_len": lambda n: n < 100},
+    )
+    assert check(law, declared, 30).status == "held"
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        (lambda x: x.astype(float), "position_ids has dtype float64, but should have dtype int64."),
+        (lambda x: x > 0, "position_ids has dtype bool, but should be an array of int64."),
+        (lambda x: x.tolist(), "position_ids has type list, but should be an array of int64."),
+        (lambda x: x[..., None], "position_ids has shape (1, 1), but should have shape (1,)."),
+        (lambda x: x + 1, "position_ids[0]=1, but should be exactly 0."),
+    ],
+)
+def test_what_is_no_position_is_said_in_a_sentence(changed, sentence):
+    (law,) = find("positions of tokens equal their definition[position_ids]")
+    outcome = check(law, Implementation("i", {"position_ids": lambda mask: changed(reference.position_ids(mask))}), 30)
+    assert outcome.status == "violated"
+    assert sentence in outcome.violation.summary
