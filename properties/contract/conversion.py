@@ -259,7 +259,7 @@ def values(x: Any) -> Any:
         return x
     if x.shape == ():
         return float(x)
-    is_exact = type_of(x).startswith(("bool", "int")) and type_of(x) != "int4"
+    is_exact = type_of(x).startswith(("bool", "int", "uint")) and type_of(x) != "int4"
     return arrays.as_numpy(x, "it").copy() if is_exact else arrays.code_array(x, "it").copy()
 
 
