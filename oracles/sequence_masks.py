@@ -1,6 +1,6 @@
-"""Masks of documents in one row, of prefixes, chunks and trees, and of padding before the tokens.
-They are bool arrays: `conventions.mask_polarity` says what a true entry means. And the positions of
-tokens beside padding, which are integers.
+"""Masks of documents in one row, of prefixes, chunks and trees, and of padding before the tokens; and
+the positions of tokens in padded sequences. Masks are bool arrays, and
+`conventions.mask_polarity` says what a true entry means. Positions are int64 arrays.
 
 Masks and positions are exact, so `arithmetic` and `method` do not matter here. Definitions:
 `spec.extended.sequence_masks`.
@@ -125,8 +125,8 @@ def position_ids(attention_mask: Any, **options: Unpack[AnswerOptions]) -> NDArr
     position[…, j] = Σ_{i ≤ j} attention_mask[…, i] − 1 where attention_mask[…, j] = 1. Padding, where it
     is 0, has the position 0, or 1 where `conventions.padding_position` is `one`.
 
-    Shapes: attention_mask is (…, n), of integers 0 and 1 or of booleans; the result is like it. 1 and
-    True mark tokens, whatever `conventions.mask_polarity` is.
+    Shapes: attention_mask is (…, n), of integers 0 and 1 or of booleans; the result has its shape. 1
+    and True mark tokens, whatever `conventions.mask_polarity` is.
     Edge cases: n may be 0. Padding stands anywhere, and a sequence may be all padding.
     Raises TypeError for other element types. Raises ValueError for entries other than 0 and 1, for an
     array without axes, and for more than 2²⁸ entries.

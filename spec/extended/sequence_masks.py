@@ -1,5 +1,6 @@
 """Masks of several sequences in one row of tokens, of prefixes, chunks and trees, and of padding
-before the tokens. True marks a visible key. And the positions of tokens beside padding.
+before the tokens; and the positions of tokens in padded sequences. In a mask, True marks a visible
+key.
 
 This module is not TorchLean's: see `spec.extended`.
 
