@@ -70,7 +70,14 @@ from oracles.rotary.by_kind import rotary_embedding
 from oracles.rotary.embeddings import apply_rotary, apply_rotary_vjp, rope, rope_vjp
 from oracles.rotary.frequencies import rotary_frequencies
 from oracles.rotary.tables import inv_freq, rope_angles, rope_tables, rotary_tables
-from oracles.sequence_masks import chunked_mask, document_mask, left_padding_mask, prefix_mask, tree_mask
+from oracles.sequence_masks import (
+    chunked_mask,
+    document_mask,
+    left_padding_mask,
+    position_ids,
+    prefix_mask,
+    tree_mask,
+)
 from oracles.softmax import hard_masked_softmax, hard_masked_softmax_vjp
 
 __all__ = [
@@ -122,6 +129,7 @@ __all__ = [
     "packed_attention_vjp",
     "padding_mask",
     "paged_attention",
+    "position_ids",
     "prefix_mask",
     "preset",
     "relative_bias",

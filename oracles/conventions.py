@@ -79,6 +79,7 @@ class Conventions:
                       (`below`), where M is the original context length
     dynamic_length    the base of dynamic frequencies grows with the sequence length (`current`), or
                       depends only on the length in the configuration (`configured`)
+    padding_position  the position of padding, by `position_ids`: 0 (`zero`) or 1 (`one`)
     mrope             the pairs of time, of height and of width form three blocks (`sectioned`) or
                       take turns (`interleaved`)
 
@@ -114,6 +115,7 @@ class Conventions:
     yarn_upper: Literal["last_channel", "last_pair"] = "last_channel"
     longrope_switch: Literal["at_most", "below"] = "at_most"
     dynamic_length: Literal["current", "configured"] = "current"
+    padding_position: Literal["zero", "one"] = "zero"
     mrope: Literal["sectioned", "interleaved"] = "sectioned"
 
     @classmethod

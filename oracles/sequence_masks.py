@@ -1,7 +1,8 @@
-"""Masks of documents in one row, of prefixes, chunks and trees, and of padding before the tokens.
-They are bool arrays: `conventions.mask_polarity` says what a true entry means.
+"""Masks of documents in one row, of prefixes, chunks and trees, and of padding before the tokens; and
+the positions of tokens in padded sequences. Masks are bool arrays, and
+`conventions.mask_polarity` says what a true entry means. Positions are int64 arrays.
 
-A mask is exact, so `arithmetic` and `method` do not matter here. Definitions:
+Masks and positions are exact, so `arithmetic` and `method` do not matter here. Definitions:
 `spec.extended.sequence_masks`.
 """
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from oracles import arrays
 from oracles.masks import LARGEST_MASK, answered, require_entries, row_of_integers
-from oracles.options import AnswerOptions, takes
+from oracles.options import AnswerOptions, answer, takes
 
 FARTHEST = 2**53
 """The largest distance of a position or a document number from 0."""
@@ -115,6 +116,29 @@ def left_padding_mask(lengths: Any, n: Any, **options: Unpack[AnswerOptions]) ->
     tokens = row_of_integers(lengths, "lengths", 0, columns)
     require_entries(batch=tokens.size, n=columns)
     return answered(np.arange(columns) >= columns - tokens[:, None], **options)
+
+
+@takes(AnswerOptions)
+def position_ids(attention_mask: Any, **options: Unpack[AnswerOptions]) -> NDArray[np.int64]:
+    """Return the position of each token in its sequence: the number of tokens up to it, minus 1.
+
+    position[…, j] = Σ_{i ≤ j} attention_mask[…, i] − 1 where attention_mask[…, j] = 1. Padding, where it
+    is 0, has the position 0, or 1 where `conventions.padding_position` is `one`.
+
+    Shapes: attention_mask is (…, n), of integers 0 and 1 or of booleans; the result has its shape. 1
+    and True mark tokens, whatever `conventions.mask_polarity` is.
+    Edge cases: n may be 0. Padding stands anywhere, and a sequence may be all padding.
+    Raises TypeError for other element types. Raises ValueError for entries other than 0 and 1, for an
+    array without axes, and for more than 2²⁸ entries.
+    """
+    _, conventions, _ = answer(options)
+    mask = arrays.as_numpy(attention_mask, "attention_mask")
+    if mask.ndim == 0 or mask.size > LARGEST_MASK:
+        raise ValueError(
+            f"attention_mask has shape {mask.shape}, but should have an axis, and at most {LARGEST_MASK} entries."
+        )
+    tokens = arrays.integers(mask.astype(np.int64) if mask.dtype == np.bool_ else mask, "attention_mask", 0, 1)
+    return np.where(tokens == 1, np.cumsum(tokens, axis=-1) - 1, int(conventions.padding_position == "one"))
 
 
 def _positions(n: Any) -> NDArray[np.int64]:

@@ -79,7 +79,7 @@ def kernels(only: str = "") -> tuple[list[Kernel], list[str]]:
                 climbed += [
                     (name, operation, x)
                     for x in definition.outputs
-                    if not definition.returns_booleans and x not in implementation.support.untold(definition)
+                    if not definition.is_exact and x not in implementation.support.untold(definition)
                 ]
     return climbed, left
 

@@ -205,6 +205,7 @@ ELSEWHERE: dict[str, str] = {
     "prefix_mask": "Its mask shows the prefix and earlier keys: the extended definitions state it.",
     "chunked_mask": "Its mask shows earlier keys of the query's chunk: the extended definitions state it.",
     "tree_mask": "Its mask shows a node and its ancestors: the extended definitions state it.",
+    "position_ids": "It counts the tokens of a padded sequence: the extended definitions state it.",
     "combine_masks": "Its mask shows the keys that all given masks show.",
     "rotate_half": "It rotates pairs by a right angle, in the half layout; the definitions' pairs are adjacent.",
 }
@@ -329,6 +330,12 @@ EXTENDED: dict[str, Equation] = {
     ),
     "tree_mask": Equation(r"M_{i j} = (j = i) \vee M_{\mathrm{parents}_i\, j}"),
     "left_padding_mask": Equation(r"M_{b j} = (j \ge n - \mathrm{lengths}_b)"),
+    "position_ids": Equation(
+        _lines(
+            r"\mathrm{position}_j &= \sum_{i \le j} \mathrm{mask}_i - 1 \quad (\mathrm{mask}_j = 1),",
+            r"\mathrm{position}_j &= \mathrm{padding} \quad (\mathrm{mask}_j = 0)",
+        )
+    ),
     # rotary_frequencies, frequency_kinds, frequency_bands
     "rotary_frequencies": Equation(r"f_i = \mathrm{base}^{-2i/r}, \qquad \lambda_i = \frac{2\pi}{f_i}"),
     "default_frequencies": Equation(r"f_i = \mathrm{base}^{-2i/r}"),

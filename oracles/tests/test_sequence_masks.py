@@ -1,7 +1,7 @@
 """Masks of sequences: against the definitions of `spec.extended`, and what they refuse."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -51,6 +51,20 @@ def test_padding_before_the_tokens(lengths: list[int], n: int) -> None:
     same("left_padding_mask", lengths, n)
 
 
+@given(st.integers(0, 3), st.integers(0, 8), st.integers(0, 2**24 - 1), st.sampled_from(["zero", "one"]))
+def test_positions_of_padded_sequences(batch: int, n: int, bits: int, convention: Literal["zero", "one"]) -> None:
+    mask = (bits >> np.arange(batch * n).reshape(batch, n)) & 1
+    expected = [defined.position_ids(row, int(convention == "one")) for row in mask]
+    for given_mask in (mask, mask.astype(bool), mask.astype(np.uint8), torch.tensor(mask)):
+        found = oracles.position_ids(given_mask, conventions=Conventions(padding_position=convention))
+        assert found.dtype == np.int64
+        assert found.tolist() == expected
+
+
+def test_positions_do_not_follow_the_polarity_of_masks() -> None:
+    assert oracles.position_ids(np.array([False, True, True]), conventions=BLOCKS).tolist() == [0, 0, 1]
+
+
 def test_a_document_sees_itself_across_a_gap() -> None:
     assert oracles.document_mask(np.array([7, 7]), torch.tensor([7, 8, 7])).tolist() == [[True, False, True]] * 2
 
@@ -88,6 +102,19 @@ def test_far_positions_are_exact() -> None:
         (lambda: oracles.tree_mask([0]), "ValueError: parents[0]=0, but should be less than 0, or -1 for a root."),
         (lambda: oracles.tree_mask([-1, -2]), "ValueError: parents[1]=-2, but should be at least -1."),
         (lambda: oracles.left_padding_mask([3], 2), "ValueError: lengths[0]=3, but should be at most 2."),
+        (
+            lambda: oracles.position_ids(np.array([[1, 2]])),
+            "ValueError: attention_mask[0, 1]=2, but should be at most 1.",
+        ),
+        (
+            lambda: oracles.position_ids(np.array([1.0])),
+            "TypeError: attention_mask has element type float64, but should be an integer one.",
+        ),
+        (
+            lambda: oracles.position_ids(np.array(1)),
+            "ValueError: attention_mask has shape (), but should have an axis, and at most 268435456 entries.",
+        ),
+        (lambda: oracles.position_ids([0, 1]), "TypeError: attention_mask has type list, but should be an array."),
         (lambda: oracles.left_padding_mask(3, 2), "TypeError: lengths has type int, but should be an array."),
     ],
 )

@@ -28,6 +28,7 @@ FOLLOWED = (
     "packed_lse",
     "page_layout",
     "fp8_scale",
+    "padding_position",
 )
 """The conventions that the reference follows. `verifier.rotary_layouts` converts the layouts of
 pairs, and a stand-in gets masks whose true entries are visible.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
+from properties.bugs.declared import declared
 from properties.bugs.reference_attention import first_position
 from properties.bugs.reference_frequencies import rotary_frequencies
 
@@ -29,6 +30,7 @@ __all__ = [
     "pair_angles",
     "pair_axes",
     "pair_frequencies",
+    "position_ids",
     "positions",
     "relative_bias",
     "relative_buckets",
@@ -47,12 +49,23 @@ __all__ = [
     "sinusoidal_positional_encoding",
     "table_lookup",
     "tables_of",
+    "with_padding",
 ]
 
 
 def positions(start_pos: int, seq_len: int) -> Any:
     """Return the positions of a chunk: `seq_len` of them, from `start_pos` on."""
     return np.arange(start_pos, start_pos + seq_len)
+
+
+def position_ids(attention_mask: Any) -> Any:
+    """Return the number of tokens up to each token, minus 1, and the position of padding elsewhere."""
+    return with_padding(np.cumsum(attention_mask, axis=-1) - 1, attention_mask)
+
+
+def with_padding(of_tokens: Any, attention_mask: Any) -> Any:
+    """Return the positions of tokens, and at padding the position that is declared."""
+    return np.where(attention_mask == 1, of_tokens, int(declared().padding_position == "one"))
 
 
 def exponents(dim: int) -> Array:

@@ -237,7 +237,7 @@ def _planned(options: argparse.Namespace, entries: Any, rows: Any, examples: Any
     climbs = [
         row
         for row in rows
-        if options.climb and agreement_of(by_name[row[0]], row[1]) and not OPERATIONS[row[1]].returns_booleans
+        if options.climb and agreement_of(by_name[row[0]], row[1]) and not OPERATIONS[row[1]].is_exact
     ]
     planned = plan(rows, parsed_seeds(options.seeds), options.max_examples, climbs, options.climb)
     planned = planned if options.cases is None else until_cases(planned, options.cases)

@@ -173,7 +173,7 @@ class Caller:
         if called.returns_booleans and blocks:
             values = (np.logical_not(values[0]),)
         self.calls.append(Call(operation, arguments, layout, values))
-        results = values if called.returns_booleans else self._results(called, arguments, values)
+        results = values if called.is_exact else self._results(called, arguments, values)
         self.answers.append(results)
         return Watched(tuple(given), tuple(returned), results, side_effect)
 
@@ -222,7 +222,7 @@ class Caller:
 
     def expected(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the oracle's enclosures of an operation's results in the implementation's
-        arithmetic and conventions. For an operation that builds a mask, return the mask.
+        arithmetic and conventions. For an operation that returns a mask or integers, return these.
         """
         return self.implementation.support.promises(
             operation, arguments, operation.expected(arguments, self.arithmetic, self.conventions)
@@ -427,7 +427,9 @@ class Caller:
                 return conversion.number(raw)
             if name == "lse" and self._has_rows_first(operation, len(shape)):
                 return np.ascontiguousarray(conversion.received(raw, self.implementation, target, shape[::-1]).T)
-            values: Array = conversion.received(raw, self.implementation, target, shape)
+            values: Array = conversion.received(
+                raw, self.implementation, target, shape, integers=operation.is_integer(name)
+            )
             return ENTRIES[entries].received(values, self.arithmetic.inputs) if entries else values
         except conversion.ReturnedError as wrong:
             raise BrokenError(f"{name} {wrong}") from None

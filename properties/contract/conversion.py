@@ -198,13 +198,19 @@ def layout_in_words(layout: str) -> str:
     return layout if " " in layout else f"{layout} arrays"
 
 
-def received(raw: Any, implementation: Implementation, target: Format | None, shape: tuple[int, ...]) -> Any:
-    """Return the numbers of a result as a fresh float64 array, or a mask as booleans. Raises
-    ReturnedError for another type or shape.
+def received(
+    raw: Any, implementation: Implementation, target: Format | None, shape: tuple[int, ...], integers: bool = False
+) -> Any:
+    """Return the numbers of a result as a fresh float64 array, a mask as booleans, or integers of any
+    width as they are. Raises ReturnedError for another type or shape.
     """
+    is_integer = integers and hasattr(raw, "dtype") and type_of(raw).startswith(("int", "uint"))
     expected_dtype = "bool" if target is None else implementation.dtype_of(target)
+    if integers:
+        expected_dtype = type_of(raw) if is_integer else "int64"
     try:
-        values = (arrays.booleans if target is None else arrays.float_array)(raw, "it").copy()
+        read = arrays.as_numpy if is_integer else arrays.booleans if target is None else arrays.float_array
+        values = read(raw, "it").copy()
     except (TypeError, ValueError):
         has_other_dtype = hasattr(raw, "dtype") and str(raw.dtype) != expected_dtype
         actual = f"dtype {raw.dtype}" if has_other_dtype else f"type {type(raw).__name__}"
@@ -253,7 +259,7 @@ def values(x: Any) -> Any:
         return x
     if x.shape == ():
         return float(x)
-    is_exact = type_of(x).startswith(("bool", "int")) and type_of(x) != "int4"
+    is_exact = type_of(x).startswith(("bool", "int", "uint")) and type_of(x) != "int4"
     return arrays.as_numpy(x, "it").copy() if is_exact else arrays.code_array(x, "it").copy()
 
 

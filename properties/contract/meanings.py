@@ -65,6 +65,10 @@ MEANINGS: Mapping[str, Mapping[Any, str]] = {
         "sectioned": "pairs of time, height and width come in blocks",
         "interleaved": "pairs of time, height and width come in turn",
     },
+    "padding_position": {
+        "zero": "padding has the position 0",
+        "one": "padding has the position 1",
+    },
     "sinusoid_layout": {
         "interleaved": "columns of sine and cosine alternate",
         "concatenated": "all sines come first, with exponents 2i/d",

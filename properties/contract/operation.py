@@ -109,6 +109,11 @@ class Operation:
         return any(parameter.kind is not Kind.SIZE and not parameter.kind.is_setting for parameter in self.takes)
 
     @property
+    def is_exact(self) -> bool:
+        """Whether the operation returns a mask or integers, which must equal the expected ones."""
+        return self.returns_booleans or self.is_integer(self.outputs[0])
+
+    @property
     def returns_booleans(self) -> bool:
         """Whether the operation returns a mask."""
         return self.outputs == ("mask",)
@@ -119,7 +124,7 @@ class Operation:
 
     def is_integer(self, parameter: str) -> bool:
         """Return whether a parameter is an array of integers. No arithmetic rounds integers."""
-        return self._kind(parameter) in (Kind.INTEGERS, Kind.OFFSET, Kind.LENGTHS)
+        return self._kind(parameter) in (Kind.INTEGERS, Kind.TOKENS, Kind.OFFSET, Kind.LENGTHS)
 
     def is_length(self, parameter: str) -> bool:
         """Return whether a parameter has lengths of sequences, or the pages of sequences. They belong
@@ -231,7 +236,7 @@ class Operation:
 
     def expected(self, arguments: tuple[Any, ...], arithmetic: Any, conventions: Conventions) -> tuple[Enclosure, ...]:
         """Return the oracle's enclosures of the results. For an operation that builds a mask,
-        return the mask, in the oracle's polarity.
+        return the mask, in the oracle's polarity; for one that returns integers, return them.
         """
         enclosures = self.call(self.oracle, arguments, arithmetic=arithmetic, conventions=conventions)
         return (

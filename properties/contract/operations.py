@@ -276,6 +276,12 @@ OPERATIONS: dict[str, Operation] = {
         _operation("chunked_mask", (_N, size("chunk"), size("start")), (_SQUARE,), "mask_polarity"),
         _operation("tree_mask", (array("parents", "n", Kind.INTEGERS),), (_SQUARE,), "mask_polarity"),
         _operation(
+            "position_ids",
+            (array("attention_mask", "* seq_len", Kind.TOKENS),),
+            (array("position_ids", "* seq_len", Kind.INTEGERS),),
+            "padding_position",
+        ),
+        _operation(
             "sinusoidal_positional_encoding", (_SEQ_LEN, size("embed_dim"), _START), (_ENCODING,), "sinusoid_layout"
         ),
         _operation("add_positional_encoding", (_EMBEDDED, array("pos", "* seq_len embed_dim")), (_EMBEDDED_OUT,)),

@@ -24,6 +24,7 @@ class Kind(Enum):
     ALIBI = "ALiBi's slopes or biases, in the format of elementwise operations"
     MASK = "booleans, in the implementation's polarity"
     INTEGERS = "an array of integers, or of booleans that no convention inverts: every arithmetic keeps them"
+    TOKENS = "1 at the tokens of padded sequences and 0 at padding: integers, whatever masks attention takes"
     LENGTHS = "lengths of sequences, their sums, the longest length, or the numbers of pages of sequences"
     SIZE = "the length of an axis, or a position"
     SETTING = "a number, a word or a tuple that says what is computed"

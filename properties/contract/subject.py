@@ -78,15 +78,16 @@ class Subject(Caller):
         self._told, self._compared, self._matters = False, False, True
 
     def judge(self, position: int, line: bool = False) -> None:
-        """Assert that a recorded call agrees with the oracle: masks exactly, and numbers within
-        their error limits. With `line`, also record the errors divided by the statistical line,
+        """Assert that a recorded call agrees with the oracle: masks and integers exactly, numbers
+        within their error limits. With `line`, also record the errors divided by the statistical line,
         which errors almost never exceed if roundings are independent.
         """
         call, answers = self.calls[position], self.answers[position]
+        operation = OPERATIONS[call.operation]
         if call.error:
             raise BrokenError(call.error)
-        if OPERATIONS[call.operation].returns_booleans:
-            self.same(call.outputs[0], self.expected(OPERATIONS[call.operation], call.arguments)[0], "mask")
+        if operation.is_exact:
+            self.same(call.outputs[0], self.expected(operation, call.arguments)[0], operation.outputs[0])
             return
         for result in answers:
             self.within(result, line)

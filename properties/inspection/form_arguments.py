@@ -84,9 +84,11 @@ def _numbers(trial: Trial, operation: Operation, name: str) -> Array:
 
 
 def _integers(trial: Trial, operation: Operation, name: str) -> Array:
-    """Return whole numbers below 7: they are positions, rows of a table, and lengths."""
+    """Return whole numbers below 7: they are positions, rows of a table, and lengths; 0 and 1 in an
+    attention mask.
+    """
     shape = trial.shape(operation, name)
-    return (np.arange(np.prod(shape, dtype=int)) % 7).reshape(shape)
+    return (np.arange(np.prod(shape, dtype=int)) % (2 if name == "attention_mask" else 7)).reshape(shape)
 
 
 def _lengths(trial: Trial, operation: Operation, name: str) -> Any:
@@ -110,6 +112,7 @@ def _booleans(trial: Trial, operation: Operation, name: str) -> Array:
 
 _MADE: Mapping[Kind, Callable[[Trial, Operation, str], Any]] = {
     Kind.INTEGERS: _integers,
+    Kind.TOKENS: _integers,
     Kind.LENGTHS: _lengths,
     Kind.MASK: _booleans,
     Kind.SIZE: lambda trial, operation, name: trial.size(name),

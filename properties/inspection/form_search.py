@@ -161,7 +161,7 @@ def _shorten(trials: Trials) -> None:
     shorter = trials.trial.sized(**dict.fromkeys(lengths, _FEW_ROWS))
     with suppress(RefusedError):
         trials.adopt(trials.form, trials.results(trials.form, shorter), shorter)
-    if not trials.operation.returns_booleans:
+    if not trials.operation.is_exact:
         trials.is_certified = trials.are_right(trials.form, trials.trial, trials.base)
 
 

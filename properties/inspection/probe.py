@@ -97,8 +97,8 @@ class Probe:
         """The results of one call with given arguments by name. Raises as `results`."""
         results = self._results(arguments)
         self.made += self.caller.calls
-        if self.operation.returns_booleans:
-            return self._mask(arguments, results[0])
+        if self.operation.is_exact:
+            return self._exact(arguments, results[0])
         self.tells = self.tells or any(
             one.excess.size and one.budget.judged and not one.budget.vacuous for one in results
         )
@@ -169,13 +169,13 @@ class Probe:
         self.caller.begin()
         return self.caller.watch(self.operation.name, arguments).results
 
-    def _mask(self, arguments: tuple[Any, ...], mask: Array) -> dict[str, Reading]:
-        """The mask that a call returned: 1 where a key is visible."""
+    def _exact(self, arguments: tuple[Any, ...], value: Array) -> dict[str, Reading]:
+        """The integers that a call returned, or its mask: 1 where a key is visible."""
         (expected,) = self.caller.expected(self.operation, arguments)
-        wrong, self.tells = mask != expected, True
+        wrong, self.tells = value != expected, True
         if wrong.any():
             self.worst, self.wrong = inf, self.wrong or (self.caller.calls[-1],)
-        return {self.operation.outputs[0]: Reading(mask.astype(float), expected.astype(float), wrong)}
+        return {self.operation.outputs[0]: Reading(value.astype(float), expected.astype(float), wrong)}
 
     def weights(self, shape: Shape, blocks: Sequence[Array], *calls: Mapping[str, Array]) -> list[Reading]:
         """The weight that each row of the output gives to each block, a set of rows of v, in each of some

@@ -31,6 +31,7 @@ _NAMES = {
     "a padding mask equals its definition": "padding_mask",
     "a combined mask equals its definition": "combine_masks",
     "a mask of sequences equals its definition": ("left_padding_mask document_mask prefix_mask chunked_mask tree_mask"),
+    "positions of tokens equal their definition": "position_ids",
     "the sinusoidal encoding is within its error limit": "sinusoidal_positional_encoding",
     "the sum of x and an encoding is within its error limit": "add_positional_encoding",
     "a learned encoding equals the rows of its table": "learned_positional_encoding",
@@ -59,7 +60,7 @@ def _agrees(subject: Subject, *arguments: Any) -> None:
     """For every test input: each result differs from the exact value by no more than its error
     limit.
 
-    A result that is a mask is exactly right. All calls that other laws make on inputs without
+    A result that is a mask, or that is integers, is exactly right. All calls that other laws make on inputs without
     quirks are checked in the same way.
     """
     subject(*arguments)
@@ -68,7 +69,7 @@ def _agrees(subject: Subject, *arguments: Any) -> None:
 
 def _law(name: str, operation: str, domains: tuple[str, ...]) -> Law:
     statement, lean = inspect.cleandoc(_agrees.__doc__ or ""), _LEAN.get(operation, "")
-    return Law(name, operation, _agrees, statement, domains, exact="for masks", agreement=True, lean=lean)
+    return Law(name, operation, _agrees, statement, domains, exact="for masks and integers", agreement=True, lean=lean)
 
 
 AGREEMENT = [

@@ -205,7 +205,7 @@ class Square:
                 back = self._back(name, found[name], term)
                 sums[name] = sums[name] + back if name in sums else back
         for name, result in base.items():
-            subject.close(result, sums[name])
+            subject.close(result, sums[name], name)
         return True
 
     def _arguments(self, case: Case, term: Term) -> tuple[Any, ...] | None:
@@ -249,11 +249,11 @@ class Square:
             ball = map_.push(ball) if tangent else map_.apply(ball)
         return _exactly(ball, target)
 
-    def _back(self, name: str, result: Result, term: Term) -> Ball:
+    def _back(self, name: str, result: Result | np.ndarray, term: Term) -> Ball:
         """Return the result of a term's call, changed as the term says: its summand in the result
         of the unchanged call.
         """
-        ball = result.ball
+        ball = exact(result) if isinstance(result, np.ndarray) else result.ball
         if self.operation.name.endswith("_vjp"):
             for map_ in reversed(term.inputs.get(name[1:], ())):
                 ball = map_.pull(ball)

@@ -1,5 +1,5 @@
-"""Laws of positional encodings that are added or learned, of table lookups, and of positional
-operations on empty arrays.
+"""Laws of positional encodings that are added or learned, of table lookups, of positions of tokens,
+and of positional operations on empty arrays.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from properties.laws.commuting_squares import Case, Term
 from properties.laws.law import Laws
 from properties.laws.linear_maps import Put
 from properties.laws.symmetry_rows import Rows
+from properties.strategies.choices import Choices
 from properties.strategies.domains import ROTATIONS
 from properties.strategies.drawn_rotations import pairs_of
 
@@ -26,6 +27,7 @@ LEARNED, LOOKUP, ROPE, TABLES, HALF = (
     "apply_rotary",
     "rotate_half",
 )
+POSITION_IDS = "position_ids"
 
 
 @law("add_positional_encoding")
@@ -52,11 +54,40 @@ def a_lookup_in_a_table_of_row_numbers_returns_the_requested_numbers(subject: Su
         subject.same(subject(numbers, *which), expected)
 
 
+@law(
+    POSITION_IDS,
+    name="tokens are counted from 0, and padding is at the position of its convention",
+    domains=("everyday", "long sequences"),
+    exact=True,
+)
+def tokens_are_counted_and_padding_is_not(subject: Subject, attention_mask: Any) -> None:
+    """For every attention mask: the tokens of each sequence have the positions 0, 1, 2, … Padding has
+    the position 0, or 1 where `padding_position` is `one`.
+    """
+    found, is_token = subject(attention_mask), attention_mask == 1
+    counted = [np.arange(0), *map(np.arange, attention_mask.sum(-1).reshape(-1))]
+    subject.same(found[is_token], np.concatenate(counted), "position_ids[attention_mask == 1]")
+    padding = np.full(found[~is_token].shape, int(subject.conventions.padding_position == "one"))
+    subject.same(found[~is_token], padding, "position_ids[attention_mask == 0]")
+
+
+@law(POSITION_IDS, exact=True)
+def more_padding_moves_no_token(subject: Subject, attention_mask: Any, choose: Choices) -> bool:
+    """For every attention mask: a column of padding at any place in it changes no other position."""
+    place = choose.integer(0, attention_mask.shape[-1])
+    more = np.insert(attention_mask, place, 0, axis=-1)
+    if not subject.takes(more):
+        return False
+    subject.same(np.delete(subject(more), place, axis=-1), subject(attention_mask), "position_ids beside more padding")
+    return True
+
+
 _ROTATIONS = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rotate_half", "rope_angles", "rope_tables")
 _MASKS = ("causal_mask", "padding_mask", "combine_masks")
 
 
 @law("inv_freq", domains=("no columns",), exact=True)
+@law(POSITION_IDS, domains=("no rows",), exact=True)
 @law(
     "sinusoidal_positional_encoding",
     LEARNED,

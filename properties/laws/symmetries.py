@@ -21,7 +21,7 @@ _SDPA, _CAUSAL, _GROUPED = "scaled_dot_product_attention", "causal_attention", "
 _SOFTMAX, _HEADS, _ROPE, _TABLES = "hard_masked_softmax", "multi_head_attention", "rope", "apply_rotary"
 _HALF, _LOOKUP, _LEARNED = "rotate_half", "table_lookup", "learned_positional_encoding"
 _ADDED, _FEATURED, _MERGE = "add_positional_encoding", "attention", "merge_attention"
-_EMBEDDING, _RELATIVE = "rotary_embedding", "relative_bias"
+_EMBEDDING, _RELATIVE, _POSITION_IDS = "rotary_embedding", "relative_bias", "position_ids"
 _MASKED, _QKV = (_SDPA, _GROUPED), (_SDPA, _CAUSAL, _GROUPED)
 _BY_PLACE, _EVERY = (*_MASKED, _FEATURED), (*_QKV, _FEATURED)
 _BATCHED = (*_EVERY, _SOFTMAX, _HEADS, _ROPE, _TABLES, _HALF, _MERGE)
@@ -60,7 +60,7 @@ for _axis, _entries, _forwards in (
     ("n_q", "queries", (*_BY_PLACE, _MERGE)),
     ("value_dim", "columns of values", (*_EVERY, _MERGE)),
     ("n_q", "rows", (_SOFTMAX,)),
-    ("batch 0", "batch elements", _BATCHED),
+    ("batch 0", "batch elements", (*_BATCHED, _POSITION_IDS)),
     ("seq_len", "rows", (_TABLES, _HALF, _ADDED)),
     ("embed_dim", "columns", (_LOOKUP, _LEARNED, _ADDED)),
     ("batch 0", "indices", (_LOOKUP,)),

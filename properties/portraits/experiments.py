@@ -128,6 +128,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment("mask_polarity", lambda sizes: {"lengths": np.arange(1, 4), "n": 5}),
     Experiment("mask_polarity", lambda sizes: {"parents": np.array([-1, 0, 0])}),
     Experiment("mask_polarity", lambda sizes: {"first": _mask(sizes), "second": np.tri(3, 5, dtype=bool)}),
+    Experiment("padding_position", lambda sizes: {"attention_mask": np.arange(sizes["seq_len"]) % 2}),
     Experiment("mask_polarity", operations=tuple(name for name, each in OPERATIONS.items() if each.returns_booleans)),
     Experiment("dead_rows", lambda sizes: {"mask": _last_masked(sizes)}, operations=_OF_KEYS),
     Experiment("dead_rows", _tokens_masked),

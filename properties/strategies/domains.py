@@ -178,6 +178,11 @@ _domain(
 )
 _domain("everyday", "Sizes and numbers of every kind.", "causal_attention", adjust=adjustments.alive)
 _domain("everyday", "Documents in runs, in any order, and with gaps.", "document_mask", adjust=adjustments.one_row)
+_domain("everyday", "Padding before, after and between the tokens, and sequences of padding alone.", "position_ids")
+_domain(
+    "long sequences", "Sequences of 4097 to 8193 entries.", "position_ids",
+    sizes={"seq_len": (4097, 5000, 8193)}, share=0.2,
+)  # fmt: skip
 _domain("everyday", "Sizes and numbers of every kind.", "add_positional_encoding", adjust=adjustments.shared)
 _domain(
     "everyday", "Sizes and numbers of every kind; some tables are rotations.", "apply_rotary", "apply_rotary_vjp",
@@ -455,6 +460,7 @@ for _name, _sizes in _EMPTY.items():
         _name, "No sequences, or sequences of length 0.", "padding_mask", "left_padding_mask", sizes=_sizes, share=0.1
     )
     _domain(_name, "No indices, or rows of width 0.", "table_lookup", sizes=_sizes, rank=1, share=0.1)
+_domain("no rows", "Sequences of length 0.", "position_ids", sizes=_EMPTY["no rows"], share=0.1)
 _domain("no columns", "A width of 0.", "inv_freq", sizes=_EMPTY["no columns"], share=0.1)
 _domain("no columns", "No tokens.", "prefix_mask", "chunked_mask", "tree_mask", sizes=_EMPTY["no columns"], share=0.1)
 

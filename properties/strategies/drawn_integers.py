@@ -1,4 +1,4 @@
-"""Draws arrays of integers: lengths, indices into a table, documents, and parents of nodes."""
+"""Draws arrays of integers: lengths, indices into a table, documents, parents of nodes, and attention masks."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -68,6 +68,14 @@ def _positions(shape: tuple[int, ...], sizes: Mapping[str, int], choose: Choices
     return (counted, packed, choose.integers(0, 2**17, shape), counted[::-1].copy())[choose.integer(0, 3)]
 
 
+def _tokens(shape: tuple[int, ...], sizes: Mapping[str, int], choose: Choices) -> Any:
+    """Return the attention mask of sequences with padding before, after or between the tokens."""
+    *lead, length = shape
+    places, longest = np.arange(length), choose.among([length // 4, length, 0])
+    before, after = choose.integers(0, longest, (2, *lead, 1))
+    return ((places >= before) & (places < length - after) & choose.bits(shape)).astype(np.int64)
+
+
 INTEGERS: dict[str, Callable[[tuple[int, ...], Mapping[str, int], Choices], Any]] = {
     "lengths": _lengths,
     "indices": _indices,
@@ -76,5 +84,6 @@ INTEGERS: dict[str, Callable[[tuple[int, ...], Mapping[str, int], Choices], Any]
     "parents": _parents,
     "dropout_mask": _kept,
     "positions": _positions,
+    "attention_mask": _tokens,
 }
 """The function that draws each parameter of integers."""

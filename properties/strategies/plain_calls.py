@@ -220,6 +220,8 @@ def _plain(parameter: Parameter, sizes: Sizes, lead: tuple[int, ...], seed: int,
     shape = [size for axis in parameter.axes for size in (lead if axis == BATCH else (known[axis],))]
     if parameter.kind is Kind.MASK:
         return np.ones(shape, bool)
+    if parameter.kind is Kind.TOKENS:
+        return np.ones(shape, int)
     if parameter.kind is Kind.TABLE:  # one number for each row, so that both channels of every pair have it
         return np.repeat(numbers([*shape[:-1], 1], seed), shape[-1], -1)
     return fill(shape, seed)

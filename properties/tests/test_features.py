@@ -210,6 +210,7 @@ MEANT = [
     ("rope", {"mrope": "interleaved"}),
     ("rotary_tables", {"mrope": "interleaved"}),
     ("rotary_tables", {"rope_pairing": "half"}),
+    ("position_ids", {"padding_position": "one"}),
 ]
 
 

@@ -14,7 +14,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.laws import LAWS, find, frequencies, mask_operations, odd_widths, positional, rotary
 from properties.verifier.examination import Supervision
-from properties.verifier.verify import check, examine
+from properties.verifier.verify import check, examine, verify
 
 OWN = [law for module in (positional, frequencies, rotary, odd_widths, mask_operations) for law in module.law.laws]
 ABOUT = tuple(dict.fromkeys(law.operation for law in OWN))
@@ -28,9 +28,7 @@ def values(operation, conventions):
 
     def call(*arguments):
         found = o.oracle(*arguments, conventions=conventions)
-        results = (
-            [found] if o.returns_booleans else [x.mid.copy() for x in (found if isinstance(found, tuple) else (found,))]
-        )
+        results = [found] if o.is_exact else [x.mid.copy() for x in (found if isinstance(found, tuple) else (found,))]
         return results[0] if len(results) == 1 else tuple(results)
 
     return call
@@ -243,3 +241,26 @@ def test_an_odd_width_is_rotated_or_refused_as_declared(rotate, conventions, sum
     untaken = summary.startswith("raised ")  # without `supports` an exception is no violation
     outcome = check(law, replace(declared, supports=None), 30)
     assert outcome.status == ("vacuous" if untaken else "violated" if summary else "held")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "int64"])
+def test_integers_of_each_width_are_taken(dtype):
+    operations = {"position_ids": lambda mask: reference.position_ids(mask).astype(dtype)}
+    assert verify(Implementation("i", operations, supports={"seq_len": lambda n: n < 100}), max_examples=10).ok
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        (lambda x: x.astype(float), "position_ids has dtype float64, but should have dtype int64."),
+        (lambda x: x > 0, "position_ids has dtype bool, but should be an array of int64."),
+        (lambda x: x.tolist(), "position_ids has type list, but should be an array of int64."),
+        (lambda x: x[..., None], "position_ids has shape (1, 1), but should have shape (1,)."),
+        (lambda x: x + 1, "position_ids[0]=1, but should be exactly 0."),
+    ],
+)
+def test_what_is_no_position_is_said_in_a_sentence(changed, sentence):
+    (law,) = find("positions of tokens equal their definition[position_ids]")
+    outcome = check(law, Implementation("i", {"position_ids": lambda mask: changed(reference.position_ids(mask))}), 30)
+    assert outcome.status == "violated"
+    assert sentence in outcome.violation.summary

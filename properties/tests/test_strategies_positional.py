@@ -1,5 +1,7 @@
 """Domains of positional encodings, rotations and masks reach their edges, and hold nothing that is not supported."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -38,6 +40,10 @@ def across(start, n, power):
     return start < 2**power <= start + n - 1
 
 
+def has_row(pattern):
+    return lambda mask: any(re.fullmatch(pattern, "".join(map(str, row))) for row in mask.reshape(-1, mask.shape[-1]))
+
+
 EDGES = {
     "an encoding across 256": (SINUSOID, lambda n, d, p: across(p, n, 8)),
     "an encoding across 2²⁰": (SINUSOID, lambda n, d, p: across(p, n, 20)),
@@ -73,6 +79,10 @@ EDGES = {
         lambda table, i: i.ndim == 2 and i.shape[0] == i.shape[1] and (i != i.T).any(),
     ),
     "an index twice": (LOOKUP, lambda table, indices: 1 < len(set(indices.ravel().tolist())) < indices.size),
+    "padding before, after and between tokens": ("position_ids", has_row("0+1+0+[01]*1+0+")),
+    "padding before the tokens alone": ("position_ids", has_row("0+1+")),
+    "padding after the tokens alone": ("position_ids", has_row("1+0+")),
+    "a sequence of padding alone": ("position_ids", has_row("00+")),
     "as many keys as queries, untold": ("causal_mask", lambda n_q, n_k: n_k is None and n_q > 1),
     "an empty sequence and a full one": ("padding_mask", lambda k, n: n > 255 and {0, n} <= set(k.tolist())),
     "padding for as many problems as queries": (

@@ -20,23 +20,22 @@ __all__ = ["Expected", "certificate", "dtype_of", "expected", "is_right", "judge
 _SLACK = 2.0**-4
 """The share by which a float64 budget grows: the oracle's midpoint differs between processors."""
 
-_DTYPES: dict[Format | None, Any] = {
+_DTYPES: dict[Format, Any] = {
     BINARY64: np.float64,
     BINARY32: np.float32,
     BINARY16: np.float16,
     BRAIN16: ml_dtypes.bfloat16,
-    None: np.bool_,
 }
 
 
-def dtype_of(target: Format | None) -> Any:
-    """Return the NumPy type of arrays in a format. None is the format of masks: their type is bool."""
+def dtype_of(target: Format) -> Any:
+    """Return the NumPy type of arrays in a format."""
     return _DTYPES[target]
 
 
 @dataclass(frozen=True)
 class Expected:
-    """One expected result of a call in an arithmetic.
+    """One expected result of a call in an arithmetic. Masks and integers have the format None.
 
     lower, upper   bounds of the exact value, proved in ball arithmetic; both NaN, or both infinite,
                    if the convention says so
@@ -93,10 +92,10 @@ def expected(
     """Return the expected results of a call. `exact` are the certified results, if they are known
     already. Raises ValueError for a call that the oracle refuses.
     """
-    if operation.returns_booleans:
-        mask = np.asarray(operation.call(operation.oracle, arguments, conventions=conventions))
-        bounds, all_entries = mask.astype(np.float64), np.ones(mask.shape, bool)
-        return (Expected("mask", None, bounds, bounds, mask, all_entries, np.zeros(mask.shape), False),)
+    if operation.is_exact:
+        value = np.asarray(operation.call(operation.oracle, arguments, conventions=conventions))
+        bounds, all_entries, name = value.astype(np.float64), np.ones(value.shape, bool), operation.outputs[0]
+        return (Expected(name, None, bounds, bounds, value, all_entries, np.zeros(value.shape), False),)
     exact = exact or certificate(operation, arguments, conventions)
     rounding, names = preset(arithmetic), operation.returned(arguments)
     budgets = _enclosures(operation, arguments, arithmetic, conventions, "auto")

@@ -257,7 +257,7 @@ def explained(
     """
     declared = OtherArithmetic("declared", "", implementation.resolved_arithmetic)
     calls = tuple(call for _, violation in broken for call in violation.calls)
-    known = {id(call): call for call in (*calls, *wrong, *right) if not OPERATIONS[call.operation].returns_booleans}
+    known = {id(call): call for call in (*calls, *wrong, *right) if not OPERATIONS[call.operation].is_exact}
     if any(call.error for call in known.values()):
         return
     if any(_share_of_wrong(violation.seen) < _SHARE_OF_WRONG_CALLS for _, violation in broken):

@@ -465,7 +465,7 @@ class _Pool:
             return np.inf
         if call.error:
             return 0.0 if call.error.split(":")[0] == other.error.split(":")[0] else np.inf
-        if OPERATIONS[call.operation].returns_booleans:
+        if OPERATIONS[call.operation].is_exact:
             return 0.0 if np.array_equal(call.outputs[0], other.outputs[0]) else np.inf
         if any(mine.shape != its.shape for mine, its in zip(call.outputs, other.outputs, strict=False)):
             return np.inf

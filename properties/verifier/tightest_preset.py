@@ -74,7 +74,7 @@ class TightestPreset:
         """Judge the first call that returned numbers by every preset that no call has ruled out so
         far.
         """
-        call = next((one for one in calls if not one.error and not OPERATIONS[one.operation].returns_booleans), None)
+        call = next((one for one in calls if not one.error and not OPERATIONS[one.operation].is_exact), None)
         if call is None:
             return
         self.calls += 1

@@ -92,7 +92,7 @@ def climb(
         cases = Cases(o, DOMAINS[operation][domain], implementation)
     except UnsupportedError:
         return None
-    if o.returns_booleans:
+    if o.is_exact:
         return None
     first = [o.named(cases.draw(seed)) if start is None else _begun(o, start)]
 

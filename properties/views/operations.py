@@ -22,7 +22,7 @@ _NOTES = (
     "Functions are called by position, as written. … stands for any number of leading batch axes, the same for all "
     "arrays.",
     "A mask is boolean and broadcasts: each of its axes may have size 1, and leading axes may be missing. mask=None "
-    "masks no key.",
+    "masks no key. attention_mask is an array of int64: 1 at tokens, 0 at padding.",
     "Arguments after * are passed by keyword, and only those that an implementation declares, for instance "
     'features=["bias", "window"].',
     "Sizes and positions are whole numbers; start_pos is the position of the first row. causal_mask gets n_k=None for "

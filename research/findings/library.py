@@ -32,7 +32,9 @@ FAMILIES = {
     "caches": ("decode", "batched_decode"),
     "masks": ("causal_mask", "padding_mask", "combine_masks", *_OF_SEQUENCES, "hard_masked_softmax"),
     "rotary": ("rope", "rotary", "apply_rotary", "rotate_half", "inv_freq"),
-    "positions and biases": ("sinusoidal", "add_positional", "learned", "table_lookup", "alibi", "relative_bias"),
+    "positions and biases": (
+        *("sinusoidal", "add_positional", "learned", "table_lookup", "alibi", "relative_bias", "position_ids"),
+    ),
     "whole models": (),
 }
 """What a finding may be about, the columns of the matrix on the page: operations, by the beginnings

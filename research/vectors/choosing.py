@@ -106,7 +106,7 @@ class _Pool:
     def __init__(self, operation: str, touched: Collection[str] | None) -> None:
         self.operation, self.kept = operation, dict[Choice, dict[str, list[str]]]()
         self.shows = dict[Choice, list[str]]()
-        self.formats = FORMATS[:1] if OPERATIONS[operation].returns_booleans else FORMATS  # masks are the same in all
+        self.formats = FORMATS[:1] if OPERATIONS[operation].is_exact else FORMATS  # masks are the same in all
         self.mutants = [
             mutant for mutant in MUTANTS.values() if mutant.operation == operation and not beyond_vectors(mutant)
         ]

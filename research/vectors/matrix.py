@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from properties.bugs.mutants import MUTANTS
+from properties.contract.operations import OPERATIONS
 from research.vectors.choice import FORMATS
 from research.vectors.choosing import Chosen
 from research.vectors.kills import MARGIN, beyond_vectors
@@ -51,12 +52,12 @@ def _summary(found: list[Chosen]) -> Iterator[str]:
 
 
 def _concerns(name: str, arithmetic: str) -> bool:
-    """Whether a mutant can be in code of a format: masks are tested in float64 alone, and some
-    mutants have one format.
+    """Whether a mutant can be in code of a format: masks and integers are tested in float64 alone, and
+    some mutants have one format.
     """
     mutant = MUTANTS[name]
-    of_masks = mutant.operation in ("causal_mask", "padding_mask", "combine_masks")
-    return bool(mutant.bug.promises.get("arithmetic", "float64" if of_masks else arithmetic) == arithmetic)
+    is_exact = OPERATIONS[mutant.operation].is_exact
+    return bool(mutant.bug.promises.get("arithmetic", "float64" if is_exact else arithmetic) == arithmetic)
 
 
 def _rows(found: list[Chosen]) -> Iterator[str]:

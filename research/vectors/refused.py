@@ -32,6 +32,7 @@ _EVERYDAY: dict[str, dict[str, Any]] = {
     "sinusoidal_positional_encoding": {"seq_len": 3, "embed_dim": 4, "start_pos": 0},
     "causal_mask": {"n_q": 2, "n_k": 3},
     "padding_mask": {"lengths": np.array([1, 3]), "max_len": 3},
+    "position_ids": {"attention_mask": np.array([0, 1, 1])},
     "alibi_slopes": {"num_heads": 4},
     "merge_attention": {"out_a": (2, 3), "lse_a": (2,), "out_b": (2, 3), "lse_b": (2,)},
 }
@@ -73,6 +74,8 @@ _CHANGES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("causal_mask", "The number of queries is negative.", {"n_q": -1}),
     ("padding_mask", "A sequence is longer than the longest.", {"lengths": np.array([1, 4])}),
     ("padding_mask", "A length is negative.", {"lengths": np.array([1, -1])}),
+    ("position_ids", "An entry of the attention mask is 2.", {"attention_mask": np.array([0, 1, 2])}),
+    ("position_ids", "An entry of the attention mask is negative.", {"attention_mask": np.array([-1, 0, 1])}),
     ("alibi_slopes", "There are fewer heads than none.", {"num_heads": -1}),
     ("merge_attention", "A log-sum-exp is for more queries than there are.", {"lse_b": (3,)}),
 )

@@ -87,11 +87,10 @@ class _File:
 
     def _output(self, name: str, of: Expected) -> Json:
         rtol, atol = tolerances(of)
-        content: Json = {"value": self.store(f"{name}.value", of.value, dtype_of(of.format))}
+        own, of_bounds = (of.value.dtype,) * 2 if of.format is None else (dtype_of(of.format), np.float64)
+        content: Json = {"value": self.store(f"{name}.value", of.value, own)}
         for part in ("lower", "upper"):
-            content[part] = self.store(
-                f"{name}.{part}", getattr(of, part), np.bool_ if of.format is None else np.float64
-            )
+            content[part] = self.store(f"{name}.{part}", getattr(of, part), of_bounds)
         narrow = of.budget.astype(
             dtype_of(BRAIN16)
         )  # eight bits are enough, but not where a budget is smaller than its numbers

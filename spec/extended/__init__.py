@@ -9,7 +9,7 @@
     paged                    attention over keys in pages that a table assigns to the sequences
     alibi                    the slopes and the bias of ALiBi
     relative_bias            the bias of T5, by buckets of distances
-    sequence_masks           masks of documents, prefixes, chunks, trees, and padding before the tokens
+    sequence_masks           masks of documents, prefixes, chunks, trees, and padding; positions beside padding
     rotary_frequencies       the frequencies of a rotary encoding, by kind
     frequency_kinds          default, linear, dynamic, longrope, proportional
     frequency_bands          YaRN and llama3

@@ -1,5 +1,6 @@
 """Masks of several sequences in one row of tokens, of prefixes, chunks and trees, and of padding
-before the tokens. True marks a visible key.
+before the tokens; and the positions of tokens in padded sequences. In a mask, True marks a visible
+key.
 
 This module is not TorchLean's: see `spec.extended`.
 
@@ -7,7 +8,8 @@ Source: the masks of models and libraries in use. `document_mask`: packed traini
 `flex_attention`'s document masks. `prefix_mask`: Raffel et al., Exploring the Limits of Transfer
 Learning with a Unified Text-to-Text Transformer, 2020, section 3.2.1. `chunked_mask`: Llama 4's
 chunked attention in transformers. `tree_mask`: Cai et al., Medusa, 2024, section 2.1.2.
-`left_padding_mask`: batches for generation in transformers.
+`left_padding_mask`: batches for generation in transformers. `position_ids`: their positions there, in
+`GenerationMixin._prepare_position_ids_for_generation`.
 """
 
 from typing import Any
@@ -18,7 +20,7 @@ from spec.extended.arguments import integer, integers
 from spec.lean import definition
 from spec.tensor_core import Array, tabulate
 
-__all__ = ["chunked_mask", "document_mask", "left_padding_mask", "prefix_mask", "tree_mask"]
+__all__ = ["chunked_mask", "document_mask", "left_padding_mask", "position_ids", "prefix_mask", "tree_mask"]
 
 
 @definition()
@@ -121,3 +123,22 @@ def left_padding_mask(lengths: Any, n: int) -> Bool[Array, "batch n"]:
         if not 0 <= tokens <= n:
             raise ValueError(f"lengths[{b}]={tokens}, but should be at least 0 and at most {n}.")
     return tabulate((len(length), n), lambda b, j: j >= n - length[b], bool)
+
+
+def position_ids(attention_mask: Any, padding: int = 0) -> list[int]:
+    """Return the position of each entry of a sequence: the number of tokens before a token, and
+    `padding` at padding. 1 marks a token, and 0 marks padding.
+
+    Edge cases: padding between tokens moves no token. A sequence may be all padding, or empty.
+    Raises ValueError for an entry that is neither 0 nor 1.
+
+    >>> position_ids([0, 0, 1, 1, 0, 1])
+    [0, 0, 0, 1, 0, 2]
+    >>> position_ids([0, 0, 1, 1, 0, 1], padding=1)
+    [1, 1, 0, 1, 1, 2]
+    """
+    mask = integers(attention_mask, "attention_mask")
+    for j, entry in enumerate(mask):
+        if entry not in (0, 1):
+            raise ValueError(f"attention_mask[{j}]={entry}, but should be 0 or 1.")
+    return [sum(mask[:j]) if entry else padding for j, entry in enumerate(mask)]

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spec.extended.sequence_masks import chunked_mask, document_mask, left_padding_mask, prefix_mask, tree_mask
+from spec.extended.sequence_masks import (
+    chunked_mask,
+    document_mask,
+    left_padding_mask,
+    position_ids,
+    prefix_mask,
+    tree_mask,
+)
 
 
 @given(st.lists(st.integers(0, 3), max_size=8), st.lists(st.integers(0, 3), max_size=8))
@@ -46,6 +53,11 @@ def test_padding_before_the_tokens_is_padding_after_them_reversed(lengths):
     assert np.array_equal(left_padding_mask(lengths, 4), after[:, ::-1])
 
 
+@given(st.lists(st.integers(0, 1), max_size=9), st.integers(0, 1))
+def test_positions_are_those_of_the_running_sum(mask, padding):
+    assert position_ids(mask, padding) == np.where(mask, np.cumsum(mask) - 1, padding).tolist()
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -54,6 +66,7 @@ def test_padding_before_the_tokens_is_padding_after_them_reversed(lengths):
         (lambda: tree_mask([-1, 1]), "parents[1]=1, but should be at least -1 and less than 1."),
         (lambda: left_padding_mask([3], 2), "lengths[0]=3, but should be at least 0 and at most 2."),
         (lambda: document_mask(1, [1]), "ids_q has shape (), but should have one axis."),
+        (lambda: position_ids([1, 2]), "attention_mask[1]=2, but should be 0 or 1."),
     ],
 )
 def test_bad_input_is_refused_with_a_sentence(call, message):
