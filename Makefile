@@ -15,7 +15,7 @@ NATIVE := .venv-native
 OTHERS := .venv-integrations
 
 PAGES := attack bench bench-operations bench-verify campaign-costs campaign-disturbed campaign-paper checkers criteria findings fuzz gates inspected \
-	interrupts named readings results rotary seeds sharpness small-mistakes soundness worst
+	interrupts named onnx-accuracy readings results rotary seeds sharpness small-mistakes soundness torchlean worst
 
 KERAS_BACKENDS := jax torch numpy
 VERIFY_PEERS = TRANSFORMERS_VERBOSITY=error $(PEERS)/bin/attnspec verify systems.peers:GROUPS --max-examples $(EXAMPLES) --seed $(SEED) --jobs $(JOBS)

@@ -3,7 +3,6 @@ at all, a page, and annotations of code.
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from properties.command.outputs import file_to_write, folder_of_page, folder_to_write
 from properties.verifier.report import Report
+from properties.verifier.report_file import text_of
 from properties.views.github import annotations
 from properties.views.junit import junit
 from properties.views.reproductions import reproductions
@@ -24,7 +24,7 @@ __all__ = ["Places", "annotate", "as_json", "lost", "places"]
 
 def as_json(report: Report) -> str:
     """Return the report as JSON. The schema report.schema.json describes it."""
-    return json.dumps(report.to_dict(), indent=1, allow_nan=False) + "\n"
+    return text_of(report.to_dict()) + "\n"
 
 
 _FORMS: dict[str, Callable[[Report], str]] = {"json": as_json, "junit": junit, "sarif": sarif}

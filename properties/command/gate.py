@@ -1,7 +1,6 @@
 """Defines the subcommand `attnspec gate`, which accepts or rejects an untrusted kernel."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,6 +121,7 @@ def add_to(commands: Any) -> None:
 def _gate(options: argparse.Namespace) -> int:
     from properties.gatehouse.gate import gate
     from properties.gatehouse.isolated_kernel import CONFINED
+    from properties.verifier.report_file import text_of
     from properties.views.whole import write_whole
 
     place = file_to_write(options.json, "--json") if options.json not in (None, "-") else None
@@ -131,7 +131,7 @@ def _gate(options: argparse.Namespace) -> int:
         verdict = gate(submission, quick=options.quick, seed=options.seed, limits=_limits(options), **promises)
     except TypeError as error:
         raise ValueError(str(error)) from error
-    json_text = json.dumps(verdict.to_dict(), indent=1, allow_nan=False) + "\n"
+    json_text = text_of(verdict.to_dict()) + "\n"
     file_name = options.candidate.name
     summary = f"{file_name} {_STATUSES[_status(verdict)]}" + (f". {verdict.cause}" if verdict.cause else "")
     if place is not None:

@@ -10,7 +10,7 @@ import pytest
 import properties
 from properties.command.cli import main
 from properties.verifier import report as data
-from properties.verifier.report_file import SCHEMA, read
+from properties.verifier.report_file import SCHEMA, read, text_of
 
 LAWS = [
     "rope is within its error limit[rope]",
@@ -153,3 +153,12 @@ def test_a_device_without_an_end_is_no_report():
         ValueError, match=r"^/dev/zero has more than 256 MiB, but should be what `attnspec verify --json` writes\.$"
     ):
         read(Path("/dev/zero"))
+
+
+@pytest.mark.parametrize(
+    "data", [{}, [], {"a": [1, 2.5, None], "b": ["x", "y"], "c": {"d": [[1], ["inf"]]}}, "×", [{}]]
+)
+def test_text_is_the_same_data_with_each_array_of_numbers_on_one_line(data):
+    text = text_of(data)
+    assert json.loads(text) == data
+    assert all(text.count(one) == 1 for one in ("[1, 2.5, null]",) if isinstance(data, dict) and data)

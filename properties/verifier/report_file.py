@@ -1,4 +1,4 @@
-"""Reads and validates the reports that `attnspec verify --json` writes.
+"""Writes reports as `attnspec verify --json` does, and reads and validates them.
 
 The schema report.schema.json says what a report contains. For a file that differs from it, the
 error is one sentence.
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jsonschema import Draft202012Validator, ValidationError
 
-__all__ = ["SCHEMA", "array", "read"]
+__all__ = ["SCHEMA", "array", "read", "text_of"]
 
 SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("report.schema.json").read_text("utf-8"))
 """The JSON Schema of a report."""
@@ -24,6 +24,17 @@ _TYPES = {
     **{"object": "an object", "array": "an array", "string": "a string", "boolean": "true or false"},
     **{"number": "a number", "integer": "a whole number", "null": "null"},
 }
+
+
+def text_of(data: Any, line: str = "\n") -> str:
+    """Return data as JSON, with each array of numbers on one line. `line` begins a line of the value."""
+    inner = f"{line} "
+    if isinstance(data, dict) and data:
+        items = (f"{json.dumps(key)}: {text_of(value, inner)}" for key, value in data.items())
+        return f"{{{inner}{f',{inner}'.join(items)}{line}}}"
+    if isinstance(data, list) and data and all(isinstance(item, dict | str) for item in data):
+        return f"[{inner}{f',{inner}'.join(text_of(item, inner) for item in data)}{line}]"
+    return json.dumps(data, allow_nan=False)
 
 
 def read(file: Path) -> dict[str, Any]:

@@ -10,6 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from properties.verifier.report_file import text_of
+
 __all__ = ["HERE", "KERNELS", "report_of", "verify"]
 
 HERE = Path(__file__).parent
@@ -29,7 +31,7 @@ def report_of(name: str) -> str:
         file = Path(folder, "report.json")
         verify(HERE / "kernels" / f"{name}.py", "--json", str(file))
         report = json.loads(file.read_text("utf-8"))
-    return json.dumps({key: report[key] for key in _KEPT}, indent=1, ensure_ascii=False) + "\n"
+    return text_of({key: report[key] for key in _KEPT}) + "\n"
 
 
 def main(names: list[str]) -> None:

@@ -1,0 +1,5 @@
+"""Write docs/reports."""
+
+from research.reports.pages import main
+
+main()
