@@ -54,20 +54,20 @@ def attention_layer(
     times wo, plus bo.
     Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
-    call = _checked((x, context, wq, wk, wv, wo), num_heads, options)
+    call, key_heads = _checked((x, context, wq, wk, wv, wo), num_heads, options)
 
     def fast() -> Balls:
         return (output(call),)
 
     def arb() -> Balls:
         point = (call.x, call.tokens_of_keys, *call.arguments[1:])
-        return arb_attention.attention_layer(point, call.biases, call.key_heads, call.allowed(), **call.options)
+        return arb_attention.attention_layer(point, call.biases, key_heads, call.allowed(), **call.options)
 
     return settle(Evaluation(call.setting.arithmetic, call.method, fast, arb, call.work, by_rows=True))[0]
 
 
-def _checked(inputs: tuple[Any, ...], num_heads: Any, options: LayerOptions) -> Projections:
-    """Validate a call of a layer, and return it."""
+def _checked(inputs: tuple[Any, ...], num_heads: Any, options: LayerOptions) -> tuple[Projections, NDArray[np.int64]]:
+    """Validate a call of a layer. Return it, and the key head of each query head."""
     arithmetic, conventions, method = answer(options)
     names = ("x", "context", *_WEIGHTS)
     x, context, *weights = (
@@ -92,7 +92,8 @@ def _checked(inputs: tuple[Any, ...], num_heads: Any, options: LayerOptions) -> 
     setting = Setting(visible, scale if scale is not None else 1.0 / np.sqrt(max(width, 1)), arithmetic, conventions)
     own = _key_heads(heads, groups, conventions.kv_heads == "tile")
     named: dict[str, Any] = {"scale": scale, "conventions": conventions}
-    return Projections(x, *weights, heads, setting, method, given, named, context, own, biases)
+    wq, wk, wv, wo = weights
+    return Projections(x, wq, wk, wv, wo, heads, setting, method, given, named, context, own, biases), own
 
 
 def _key_heads(heads: int, groups: int, tile: bool) -> NDArray[np.int64]:
@@ -117,10 +118,10 @@ def _key_head_number(weights: dict[str, Array], d_model: int, d_context: int, he
         if weights[name].ndim != 2 or weights[name].shape[0] != rows:
             raise ValueError(f"{name} has shape {weights[name].shape}, but should have {rows} rows and two axes.")
     query_width, key_width, values_width = (weights[name].shape[1] for name in ("wq", "wk", "wv"))
-    width = query_width // heads
+    width: int = query_width // heads
     if width < 1 or query_width % heads:
         raise ValueError(f"wq has {query_width} columns, but should have a multiple of num_heads={heads}, at least 1.")
-    groups = key_width // width
+    groups: int = key_width // width
     if groups < 1 or key_width % width or heads % groups:
         raise ValueError(
             f"wk has {key_width} columns, but should have head_dim={width} for each key head, whose number divides "

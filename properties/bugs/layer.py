@@ -159,6 +159,6 @@ def layer_scale_of_the_model_width(scale: float | None, x: Array) -> float | Non
     repair="Add the bias to these tokens too.",
     origin="the layer sets masked rows to 0 after its last projection",
 )
-def layer_output_bias_missing_where_nothing_is_seen(out: Array, bias: Array | None, sees_nothing: Array) -> Array:
+def layer_output_bias_missing_where_nothing_is_seen(out: Array, bias: Array | None, sees_nothing: Any) -> Array:
     """The code does not add the bias of the output to tokens that see no token."""
     return np.where(sees_nothing, out, right.output_with_bias(out, bias, sees_nothing))

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oracles.ball import Array
 from properties.bugs.reference_attention import attention
@@ -51,7 +52,7 @@ def merged_heads(x: Array) -> Array:
     return x.swapaxes(-3, -2).reshape(*x.shape[:-3], x.shape[-2], x.shape[-3] * x.shape[-1])
 
 
-def output_with_bias(out: Array, bias: Array | None, sees_nothing: Array) -> Array:
+def output_with_bias(out: Array, bias: Array | None, sees_nothing: NDArray[np.bool_]) -> Array:
     """Return the output with its bias. `sees_nothing` (…, n_q, 1) is true for tokens that see no token."""
     return out if bias is None else out + bias
 
