@@ -55,7 +55,7 @@ def layer_output_bias_for_each_head(biases: Biases, num_heads: int, scale: float
 @bug.in_step(
     "layer_biases",
     seen=LAYER,
-    law=_LAW,
+    law="repeating key heads for each query head changes nothing",
     effect="Queries have the bias of the keys.",
     repair="Split a fused bias in the order of its weights.",
     origin="a fused bias is split in another order than its weights",
@@ -125,7 +125,7 @@ def layer_queries_of_the_context(x: Array, context: Array) -> tuple[Array, Array
 @bug.in_step(
     "layer_weights",
     seen=LAYER,
-    law=_LAW,
+    law="repeating key heads for each query head changes nothing",
     effect="Heads have parts of the weights of other heads; one head is correct.",
     repair="Split the columns into all queries, all keys, all values.",
     origin="GPT-NeoX stores queries, keys and values head by head, and GPT-2 one after the other",

@@ -275,9 +275,9 @@ class Operation:
         if "boundaries" in sizes:
             sizes["sequences"] = sizes.pop("boundaries") - 1
         if "query_width" in sizes:  # the inverse of `with_widths`
-            sizes["head_dim"] = sizes["query_width"] // sizes["num_heads"]
-            sizes["kv_heads"] = sizes["key_width"] // sizes["head_dim"]
-            sizes["value_dim"] = sizes["values_width"] // sizes["kv_heads"]
+            sizes["head_dim"] = sizes["query_width"] // max(sizes["num_heads"], 1)
+            sizes["kv_heads"] = sizes["key_width"] // max(sizes["head_dim"], 1)
+            sizes["value_dim"] = sizes["values_width"] // max(sizes["kv_heads"], 1)
         return sizes
 
     def lead(self, arguments: tuple[Any, ...]) -> tuple[int, ...]:
