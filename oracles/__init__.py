@@ -24,6 +24,7 @@ The modules:
 """
 
 from oracles.alibi import alibi_bias, alibi_slopes
+from oracles.attention_layer import attention_layer
 from oracles.conventions import Conventions
 from oracles.dot_product import (
     causal_attention,
@@ -108,6 +109,7 @@ __all__ = [
     "assert_within",
     "attention",
     "attention_jvp",
+    "attention_layer",
     "attention_vjp",
     "causal_attention",
     "causal_mask",

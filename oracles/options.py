@@ -70,6 +70,19 @@ class MultiHeadOptions(_ScaleOptions, total=False):
     ]
 
 
+class LayerOptions(_ScaleOptions, total=False):
+    """The options of `attention_layer`."""
+
+    bq: Annotated[Any, Option("the bias of the queries (H·head_dim,); none by default")]
+    bk: Annotated[Any, Option("the bias of the keys (H_kv·head_dim,); none by default")]
+    bv: Annotated[Any, Option("the bias of the values (H_kv·value_dim,); none by default")]
+    bo: Annotated[Any, Option("the bias of the output (d_out,); none by default")]
+    mask: Annotated[Any, Option("bool, broadcast to (…, n_q, n_k), shared by the heads")]
+    causal: Annotated[
+        bool, Option("token i sees only the tokens j ≤ i of the context, aligned by conventions.causal", False)
+    ]
+
+
 class CausalOptions(_ScaleOptions, total=False):
     """The options of `causal_attention`."""
 

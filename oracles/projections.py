@@ -2,14 +2,15 @@
 arithmetic, as products of balls (value ± radius).
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from math import prod, sqrt
 from operator import add
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oracles import arrays, ball
 from oracles.arguments import checked_flag, checked_scale
@@ -27,6 +28,10 @@ from oracles.options import MultiHeadOptions, answer
 class Projections:
     """The validated arguments of multi-head attention. Its methods compute matrix products in the
     modelled arithmetic.
+
+    context    the tokens that keys and values are made of; x without a context
+    key_heads  the key head of each query head; each its own if None
+    biases     the biases of the projections, by name
     """
 
     x: Array
@@ -39,6 +44,14 @@ class Projections:
     method: Method
     mask: Mask | None
     options: dict[str, Any]
+    context: Array | None = None
+    key_heads: NDArray[np.int64] | None = None
+    biases: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def tokens_of_keys(self) -> Array:
+        """The tokens that keys and values are made of."""
+        return self.x if self.context is None else self.context
 
     @property
     def arguments(self) -> tuple[Array, ...]:
@@ -48,7 +61,7 @@ class Projections:
     @property
     def work(self) -> int:
         """The number of multiplications in one forward pass. An exponential counts as 8."""
-        tokens, n, width = prod(self.x.shape[:-1]), int(self.x.shape[-2]), int(self.wq.shape[1])
+        tokens, n, width = prod(self.x.shape[:-1]), int(self.tokens_of_keys.shape[-2]), int(self.wq.shape[1])
         return tokens * (4 * int(self.x.shape[-1]) * width + n * (2 * width + 8 * self.num_heads))
 
     def like(self, x: Any, name: str, argument: Array) -> Array:
@@ -61,11 +74,11 @@ class Projections:
         return array
 
     def allowed(self) -> Mask | None:
-        """Return which tokens are visible to each token: (…, n, n), or None for all."""
-        n = self.x.shape[-2]
+        """Return which tokens are visible to each token: (…, n_q, n_k), or None for all."""
         if self.setting.visible.high is None:
             return self.mask
-        past = np.tri(n, dtype=bool)
+        n = self.tokens_of_keys.shape[-2]
+        past = np.arange(n) <= self.setting.visible.positions[:, None]
         return np.broadcast_to(past if self.mask is None else past & self.mask, (*self.x.shape[:-1], n))
 
     def product(self, a: Ball, b: Ball, backward: bool = False) -> Ball:
@@ -168,9 +181,18 @@ class Projections:
             )
         return a
 
-    def heads(self, a: Ball, *given: Array) -> Operand:
+    def affine(self, x: Ball, weight: Array, bias: str, keep: Callable[[Ball], Ball]) -> Ball:
+        """Return x·weight plus the bias of this name, if there is one: the sum of two products, the second
+        of a column of ones and the bias.
+        """
+        if bias not in self.biases:
+            return keep(self.product(x, exact(weight)))
+        ones, row = np.ones((*x.mid.shape[:-1], 1)), self.biases[bias][np.newaxis]
+        return self.added([x, exact(ones)], [exact(weight), exact(row)], keep)
+
+    def heads(self, a: Ball, *given: Array, of_keys: bool = False) -> Operand:
         """Return the heads of a projection, in the layout of attention: (…, n, num_heads·head_dim)
-        -> (…, num_heads, n, head_dim).
+        -> (…, num_heads, n, head_dim). A key head is repeated for its query heads.
 
         Where a projection of a finite token overflows, its column is marked as unknown. A mask does
         not prevent this if a kernel reads masked entries, because a weight of 0 times ∞ is NaN.
@@ -179,18 +201,22 @@ class Projections:
             finite = np.logical_and.reduce([np.isfinite(x).all(axis=-1, keepdims=True) for x in given])
             overflows = (np.isinf(a.rad) & finite).any(axis=-2, keepdims=True)
             a = Ball(a.mid, np.where(overflows, np.inf, a.rad))
-        by_head = mapped(
-            a, lambda m: m.reshape(*m.shape[:-1], self.num_heads, m.shape[-1] // self.num_heads).swapaxes(-3, -2)
-        )
+        own = self.key_heads if of_keys else None
+        number = self.num_heads if own is None else int(own.max()) + 1
+        by_head = mapped(a, lambda m: m.reshape(*m.shape[:-1], number, m.shape[-1] // number).swapaxes(-3, -2))
+        if own is not None:
+            by_head = mapped(by_head, lambda m: m[..., own, :, :])
         return operand(by_head.mid, by_head.rad)
 
     def projections(self, backward: bool = False) -> Inputs:
-        """Return the heads of x·wq, x·wk and x·wv. For masked tokens, derivatives (`backward`)
-        multiply all three by a weight of 0; the output multiplies only x·wv.
+        """Return the heads of x·wq, x·wk and x·wv, with their biases. For masked tokens, derivatives
+        (`backward`) multiply all three by a weight of 0; the output multiplies only x·wv.
         """
-        q, k, v = (self.stored(self.product(exact(self.x), exact(w))) for w in (self.wq, self.wk, self.wv))
+        tokens = self.tokens_of_keys
+        q = self.affine(exact(self.x), self.wq, "bq", self.stored)
+        k, v = (self.affine(exact(tokens), w, bias, self.stored) for w, bias in ((self.wk, "bk"), (self.wv, "bv")))
         given = (self.x,) if backward else ()
-        return Inputs(self.heads(q, *given), self.heads(k, *given), self.heads(v, self.x))
+        return Inputs(self.heads(q, *given), self.heads(k, *given, of_keys=True), self.heads(v, tokens, of_keys=True))
 
     def expecting_nan(self, out: Ball) -> Ball:
         """Return the output with NaN expected for tokens to which no token is visible, if that is

@@ -116,6 +116,35 @@ class _Path:
         return out
 
 
+def layer(
+    x: Any, context: Any, *weights: Any, mask: Any = None, causal: bool | None = None, **biases: Any
+) -> torch.Tensor:
+    """The module with keys and values of a context, and with biases; a missing one is 0.
+
+    The module takes a causal mask only beside its flag, so causality is a part of the mask.
+    """
+    *projections, wo, num_heads = weights
+    n_q, n_k, width, of_context = x.shape[-2], context.shape[-2], x.shape[-1], context.shape[-1]
+    options = {"batch_first": True, "device": "meta", "dtype": x.dtype, "bias": bool(biases)}
+    module = torch.nn.MultiheadAttention(width, num_heads, kdim=of_context, vdim=of_context, **options)
+    rows = [weight.T for weight in projections]
+    apart = dict(zip(("q_proj_weight", "k_proj_weight", "v_proj_weight"), rows, strict=True))
+    stored = {"in_proj_weight": torch.cat(rows)} if of_context == width else apart
+    stored |= {"out_proj.weight": wo.T}
+    if biases:
+        of_projections = [biases.get(name, x.new_zeros(width)) for name in ("bq", "bk", "bv")]
+        stored |= {"in_proj_bias": torch.cat(of_projections), "out_proj.bias": biases.get("bo", x.new_zeros(width))}
+    if causal:
+        future = torch.ones(n_q, n_k, dtype=torch.bool).triu(1)
+        mask = future if mask is None else mask | future
+    if mask is not None:
+        mask = _each(mask.expand(*mask.shape[:-2], n_q, n_k), x, num_heads)
+    out: torch.Tensor = functional_call(
+        module.train(), stored, (x, context, context), {"attn_mask": mask, "need_weights": False}
+    )[0]
+    return out
+
+
 _HEADS = "multi_head_attention"
 _DEAD = "a fully masked row follows its convention[multi_head_attention]"
 _NATIVE = {
@@ -172,4 +201,20 @@ IMPLEMENTATIONS = [
     _implementation("no weights eval", _Path(False, train=False), "float32"),
     _native("fast path", _FAST(False), "float32"),
     _implementation("as it comes", _Path(False, train=False, bias=True), "float32", known_deviations=_NATIVE),
+    Implementation(
+        name="torch MHA layer float32",
+        operations={"attention_layer": layer},
+        arithmetic="float32",
+        arrays="torch",
+        features=("bq", "bk", "bv", "bo", "mask", "causal"),
+        conventions=_ZERO,
+        batch_ranks=(0, 1),
+        refuses=(RuntimeError, AssertionError, ValueError),
+        supports=[
+            "positive sizes",
+            "no grouped heads",
+            "value_dim = head_dim",
+            {"model_dim_minus_query_width": [0], "out_dim_minus_model_dim": [0]},
+        ],
+    ),
 ]

@@ -188,6 +188,7 @@ ELSEWHERE: dict[str, str] = {
     "packed_attention": "It is attention of each packed sequence: the extended definitions state it.",
     "packed_attention_vjp": "It is the gradient of attention of packed sequences: the extended definitions state it.",
     "latent_attention": "It is attention over latent rows: the extended definitions state it.",
+    "attention_layer": "It is attention between projections with biases: the extended definitions state it.",
     "paged_attention": "It is attention over keys in pages: the extended definitions state it.",
     "merge_attention": "It joins attention over two parts of the keys: the extended definitions state it.",
     "alibi_slopes": "It is the slope of each head: the extended definitions state it.",
@@ -266,6 +267,14 @@ EXTENDED: dict[str, Equation] = {
             r" + \dot{\mathrm{bias}}",
             r"\dot{\mathrm{lse}} &= \sum_j w_j \dot{u}_j + w_{\mathrm{sink}}\, \dot{\mathrm{sink}}",
             r"\dot{\mathrm{out}} &= \sum_j w_j (\dot{u}_j - \dot{\mathrm{lse}})\, v_j + \sum_j w_j \dot{v}_j",
+        )
+    ),
+    # attention_layer
+    "attention_layer": Equation(
+        _lines(
+            r"q &= x W_Q + b_Q, \qquad k = \mathrm{context}\, W_K + b_K, \qquad v = \mathrm{context}\, W_V + b_V",
+            r"\mathrm{out} &= [\mathrm{head}_0 \mid \mathrm{head}_1 \mid \dots]\, W_O + b_O,"
+            r" \qquad \mathrm{head}_h = \operatorname{attention}(q_h, k_g, v_g)",
         )
     ),
     # latent

@@ -36,8 +36,17 @@ __all__ = ["Site"]
 HERE = Path(__file__).parent
 MODULES = ("activation", "positional_encoding", "attention")
 EXTENDED_MODULES = (
-    *("attention", "attention_steps", "attention_derivatives", "packed", "paged", "latent", "quantised"),
-    *("sequence_masks", "alibi", "relative_bias", "rotary_frequencies", "frequency_kinds", "frequency_bands", "rotary"),
+    *("attention", "attention_steps", "attention_derivatives", "attention_layer", "packed", "paged", "latent"),
+    *(
+        "quantised",
+        "sequence_masks",
+        "alibi",
+        "relative_bias",
+        "rotary_frequencies",
+        "frequency_kinds",
+        "frequency_bands",
+        "rotary",
+    ),
 )
 WIDE = "```{raw} html\n<span class='wide'></span>\n```"
 """Markup that lets a page use the whole width of the window."""

@@ -13,13 +13,14 @@ whose product reads a number that is not finite is lost, even if the other facto
 is NaN and its radius ∞.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from itertools import chain
 from typing import Any, Required, TypedDict, Unpack, cast
 
 import numpy as np
 from flint import arb
+from numpy.typing import NDArray
 
 from oracles.arb_matrix import PRECISION, Bools, Matrix, Rationals, enclosed, from_array, side_by_side
 from oracles.ball import Array, Ball
@@ -249,15 +250,43 @@ def multi_head_attention(
     """Return the output [head_0 | head_1 | …]·wo at the point (x, wq, wk, wv, wo). Head h is
     attention of the h-th blocks of columns of x·wq, x·wk and x·wv.
     """
-    x, *projections, wo = point
-    conventions, width, visible = options["conventions"], projections[0].shape[1] // num_heads, _tokens(x, allowed)
+    return attention_layer((point[0], *point), {}, np.arange(num_heads), allowed, **options)
 
-    def evaluate(x: Array, mask: Bools) -> list[Matrix]:
-        heads = _heads(from_array(x), _matrices(projections), num_heads)
-        outputs = [attention(head, mask, _factor(options.get("scale"), width), conventions) for head in heads]
-        return [side_by_side(outputs) @ from_array(wo)]
 
-    results = _batched(evaluate, [x, visible], _precision(options))
+def attention_layer(
+    point: Inputs,
+    biases: Mapping[str, Array],
+    key_heads: NDArray[np.int64],
+    allowed: Bools | None,
+    **options: Unpack[ExactOptions],
+) -> tuple[Ball, ...]:
+    """Return the output [head_0 | head_1 | …]·wo + bo at the point (x, context, wq, wk, wv, wo). Head h is
+    attention of the h-th block of columns of x·wq + bq, and of the block `key_heads[h]` of columns of
+    context·wk + bk and context·wv + bv.
+    """
+    x, context, wq, wk, wv, wo = point
+    heads, groups, conventions = len(key_heads), int(key_heads.max()) + 1, options["conventions"]
+    width, visible = wq.shape[1] // heads, _allowed((*x.shape[:-1], context.shape[-2]), allowed)
+
+    def affine(tokens: Matrix, weight: Array, bias: str) -> Matrix:
+        product = tokens @ from_array(weight)
+        if bias not in biases:
+            return product
+        rows = product.support.shape[0]
+        return product + from_array(np.broadcast_to(biases[bias], (rows, weight.shape[1])))
+
+    def evaluate(x: Array, context: Array, mask: Bools) -> list[Matrix]:
+        queries = split_heads(affine(from_array(x), wq, "bq"), heads)
+        tokens = from_array(context)
+        keys, values = (split_heads(affine(tokens, w, bias), groups) for w, bias in ((wk, "bk"), (wv, "bv")))
+        factor = _factor(options.get("scale"), width)
+        outputs = [
+            attention((q, keys[own], values[own]), mask, factor, conventions)
+            for q, own in zip(queries, key_heads, strict=True)
+        ]
+        return [affine(side_by_side(outputs), wo, "bo")]
+
+    results = _batched(evaluate, [x, context, visible], _precision(options))
     return _expecting_nan(results, visible, conventions) if width else results
 
 

@@ -43,6 +43,9 @@ _OF_PACKED = {
 """The steps of attention whose bugs packed sequences and keys in pages have too. Bugs of other steps need
 options that these do not take.
 """
+LAYER = "attention_layer"
+_OF_LAYER = {"key_heads", "not_after"}
+"""The steps of attention whose bugs a layer has too."""
 LATENT = "latent_attention"
 _OF_LATENT = {"in_window", "not_after", "softcapped", "sinks_of", "largest_logit"}
 """The steps of attention whose bugs latent attention has too: its scale is given, it has one key head and
@@ -201,7 +204,8 @@ class Register:
         first = seen or steps[0]
         packed = () if first in PACKED or _OF_PACKED.issuperset(steps) else PACKED
         latent = () if first == LATENT or _OF_LATENT.issuperset(steps) else (LATENT,)
-        left_out = (first, *without, *packed, *latent)
+        layer = () if first == LAYER or _OF_LAYER.issuperset(steps) else (LAYER,)
+        left_out = (first, *without, *packed, *latent, *layer)
         names = [first, *(name for name in users_of(*steps) if name not in left_out)]
         return self._decorator(
             lambda make: {name: partial(_mutant_steps, steps, name, make) for name in names}, **entry

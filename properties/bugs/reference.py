@@ -19,6 +19,7 @@ from properties.bugs import (
     reference_attention,
     reference_frequencies,
     reference_latent,
+    reference_layer,
     reference_packed,
     reference_paged,
     reference_positions,
@@ -44,6 +45,7 @@ from properties.bugs.reference_batched_caches import BatchedCached, Slotted
 from properties.bugs.reference_caches import Buffered, Cached
 from properties.bugs.reference_frequencies import rotary_frequencies
 from properties.bugs.reference_latent import latent_attention
+from properties.bugs.reference_layer import attention_layer
 from properties.bugs.reference_packed import packed_attention, packed_attention_vjp
 from properties.bugs.reference_paged import paged_attention
 from properties.bugs.reference_positions import (
@@ -325,6 +327,7 @@ REFERENCE: dict[str, Callable[..., Any]] = {
         multi_head_attention,
         multi_head_attention_vjp,
         multi_head_attention_jvp,
+        attention_layer,
         hard_masked_softmax,
         hard_masked_softmax_vjp,
         causal_mask,
@@ -358,6 +361,7 @@ REFERENCE: dict[str, Callable[..., Any]] = {
 _PARTS = (
     reference_attention,
     reference_latent,
+    reference_layer,
     reference_packed,
     reference_paged,
     reference_quantised,

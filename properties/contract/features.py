@@ -28,6 +28,9 @@ QUANTISED = ("q_scale", "k_scale", "v_scale")
 attention where the arithmetic has a grid, and never elsewhere.
 """
 
+LAYER = ("bq", "bk", "bv", "bo")
+"""The features of a layer: the biases of its projections, next to mask, causal and scale."""
+
 PACKED = ("seqused_q", "seqused_k", "max_seqlen_q", "max_seqlen_k")
 """The features of packed sequences, next to those of attention. The longest lengths, if declared, are
 passed in every call.
@@ -67,7 +70,7 @@ parameters, each of which is a feature. Every kind except the default is a featu
 _OF_YARN = KINDS["yarn"][1][:-1]
 _FREQUENCIES = ("base", "seq_len", *(kind for kind in KINDS if kind != "default"), *_OF_YARN)
 
-FEATURES = (*ATTENTION, *QUANTISED, *PACKED, *PAGED, *ROTATION, *AXIAL, *DIVISORS, *_FREQUENCIES)
+FEATURES = (*ATTENTION, *QUANTISED, *LAYER, *PACKED, *PAGED, *ROTATION, *AXIAL, *DIVISORS, *_FREQUENCIES)
 """All features."""
 
 NEEDS = {

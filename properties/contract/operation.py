@@ -20,7 +20,17 @@ from properties.contract.features import FEATURES
 from properties.contract.parameters import BATCH, Axes, Kind, Parameter
 from properties.contract.quantising import CODES
 
-__all__ = ["Operation"]
+__all__ = ["Operation", "with_widths"]
+
+
+def with_widths(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the sizes of heads, and the widths of the projections of a layer that follow from them."""
+    of_heads = (("query", "num_heads", "head_dim"), ("key", "kv_heads", "head_dim"))
+    of_values = (("values", "kv_heads", "value_dim"), ("joined", "num_heads", "value_dim"))
+    return {
+        **sizes,
+        **{f"{name}_width": sizes[number] * sizes[width] for name, number, width in (*of_heads, *of_values)},
+    }
 
 
 @dataclass(frozen=True)
@@ -82,6 +92,11 @@ class Operation:
     def arrays(self) -> tuple[str, ...]:
         """The parameters that are arrays of floating-point numbers."""
         return tuple(parameter.name for parameter in self.takes if parameter.kind.is_array_of_numbers)
+
+    @property
+    def has_features(self) -> bool:
+        """Whether some of its options are features, which a call passes only to who declares them."""
+        return any(parameter in self.parameters for parameter in ("q", "context", "kind", "inv_freq"))
 
     @property
     def is_played(self) -> bool:
@@ -214,7 +229,7 @@ class Operation:
 
     def given(self, arguments: Sequence[Any]) -> tuple[str, ...]:
         """Return the names of the optional features (names of `FEATURES`) that a call uses."""
-        if self.is_played or not any(parameter in self.parameters for parameter in ("q", "kind", "inv_freq")):
+        if self.is_played or not self.has_features:
             return ()
         by_name = {parameter: argument for parameter, argument in self.named(arguments).items() if argument is not None}
         frequency_kind = [by_name["kind"]] if by_name.get("kind", "default") != "default" else []
@@ -264,6 +279,10 @@ class Operation:
         sizes.pop(BATCH, None)
         if "boundaries" in sizes:
             sizes["sequences"] = sizes.pop("boundaries") - 1
+        if "query_width" in sizes:  # the inverse of `with_widths`
+            sizes["head_dim"] = sizes["query_width"] // max(sizes["num_heads"], 1)
+            sizes["kv_heads"] = sizes["key_width"] // max(sizes["head_dim"], 1)
+            sizes["value_dim"] = sizes["values_width"] // max(sizes["kv_heads"], 1)
         return sizes
 
     def lead(self, arguments: tuple[Any, ...]) -> tuple[int, ...]:

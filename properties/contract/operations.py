@@ -127,6 +127,24 @@ _TOKENS = (
 )
 _MULTI_HEAD = (*_TOKENS, size("num_heads"), mask("mask", "* seq_len seq_len"))
 _TOKENS_OUT = array("out", "* seq_len model_dim")
+_LAYER = (
+    array("x", "* n_q model_dim"),
+    array("context", "* n_k context_dim"),
+    array("wq", "model_dim query_width"),
+    array("wk", "context_dim key_width"),
+    array("wv", "context_dim values_width"),
+    array("wo", "joined_width out_dim"),
+    size("num_heads"),
+    *optional(
+        array("bq", "query_width"),
+        array("bk", "key_width"),
+        array("bv", "values_width"),
+        array("bo", "out_dim"),
+        mask("mask", "* n_q n_k"),
+        setting("causal"),
+        setting("scale"),
+    ),
+)
 
 _SCORES, _WEIGHTS = array("scores", "* n_q n_k"), array("weights", "* n_q n_k")
 _PARTS = tuple(
@@ -258,6 +276,7 @@ OPERATIONS: dict[str, Operation] = {
         _operation("multi_head_attention", _MULTI_HEAD, (_TOKENS_OUT,), *_MASKING),
         _operation("multi_head_attention_vjp", (*_MULTI_HEAD, gradient(_TOKENS_OUT)), tangents(*_TOKENS), *_DERIVED),
         _operation("multi_head_attention_jvp", (*_MULTI_HEAD, *tangents(*_TOKENS)), tangents(_TOKENS_OUT), *_DERIVED),
+        _operation("attention_layer", _LAYER, (array("out", "* n_q out_dim"),), *_MASKING, "causal", "kv_heads"),
         _operation("hard_masked_softmax", (_SCORES, _MASK), (_WEIGHTS,), *_MASKING),
         _operation("hard_masked_softmax_vjp", (_SCORES, _MASK, gradient(_WEIGHTS)), tangents(_SCORES), *_DERIVED),
         _operation("causal_mask", (size("n_q"), size("n_k")), (mask("mask", "n_q n_k"),), "causal", "mask_polarity"),

@@ -36,7 +36,8 @@ SIZES = (
     *("page_size", "num_pages", "max_pages"),
     *("head_dim", "value_dim", "value_dim_minus_head_dim", "embed_dim"),
     *("num_heads", "kv_heads", "num_heads_minus_kv_heads", "num_heads_modulo_kv_heads"),
-    *("model_dim", "model_dim_minus_heads_width"),
+    *("model_dim", "model_dim_minus_heads_width", "context_dim", "out_dim"),
+    *("model_dim_minus_query_width", "out_dim_minus_model_dim"),
     *("rotary_dim", "scale"),
 )
 """The names that `supports` may restrict: sizes, differences and remainders of sizes, positions, the

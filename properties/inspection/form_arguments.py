@@ -17,7 +17,8 @@ __all__ = ["EVERYDAY", "OPTIONS", "Trial", "heads_of"]
 
 EVERYDAY = {
     **dict.fromkeys(("n_q", "n_k", "seq_len", "max_len", "total_q", "total_k"), 128),
-    **dict.fromkeys(("head_dim", "value_dim", "embed_dim", "model_dim", "heads_width"), 64),
+    **dict.fromkeys(("head_dim", "value_dim", "embed_dim", "model_dim", "context_dim", "out_dim"), 64),
+    **dict.fromkeys(("heads_width", "query_width", "key_width", "values_width", "joined_width"), 64),
     **{"num_heads": 4, "kv_heads": 4, "rows": 512, "batch": 2, "start_pos": 3},
     **{"num_pages": 16, "page_size": 16, "max_pages": 8, "buckets": 32, "max_distance": 128},
 }

@@ -7,8 +7,9 @@ from properties.contract.operations import OPERATIONS
 
 from properties.laws import (  # isort: skip
     symmetries, mask_operations, softmax, attention, edges, features, merging, alibi, quantised, packed, paged, caches,
-    gradients, tangents, multi_head, positional, frequencies, frequency_kinds, frequency_bands, rotary, rope_options,
-    rotary_tables, odd_widths, call_contract, batches, refusals, shared_state, shared_memory, bits, twins, readings,
+    gradients, tangents, multi_head, layer, positional, frequencies, frequency_kinds, frequency_bands, rotary,
+    rope_options, rotary_tables, odd_widths, call_contract, batches, refusals, shared_state, shared_memory, bits, twins,
+    readings,
 )  # fmt: skip
 from properties.laws.agreement import AGREEMENT, LONG
 from properties.laws.law import Law
@@ -17,8 +18,9 @@ __all__ = ["FAMILIES", "LAWS", "LONG", "find"]
 
 _MODULES = (
     symmetries, mask_operations, softmax, attention, edges, features, merging, alibi, quantised, packed, paged, caches,
-    gradients, tangents, multi_head, positional, frequencies, frequency_kinds, frequency_bands, rotary, rope_options,
-    rotary_tables, odd_widths, call_contract, batches, refusals, shared_state, shared_memory, bits, twins, readings,
+    gradients, tangents, multi_head, layer, positional, frequencies, frequency_kinds, frequency_bands, rotary,
+    rope_options, rotary_tables, odd_widths, call_contract, batches, refusals, shared_state, shared_memory, bits, twins,
+    readings,
 )  # fmt: skip
 FAMILIES = {"agreement": AGREEMENT} | {
     module.__name__.rpartition(".")[2].replace("_", " "): module.law.laws for module in _MODULES

@@ -26,6 +26,7 @@ _NAMES = {
     "causal attention is within its error limit": "causal_attention",
     "grouped-query attention is within its error limit": "grouped_query_attention",
     "multi-head attention is within its error limit": "multi_head_attention",
+    "a layer of attention is within its error limit": "attention_layer",
     "softmax is within its error limit": "hard_masked_softmax",
     "a causal mask equals its definition": "causal_mask",
     "a padding mask equals its definition": "padding_mask",

@@ -21,10 +21,10 @@ _SDPA, _CAUSAL, _GROUPED = "scaled_dot_product_attention", "causal_attention", "
 _SOFTMAX, _HEADS, _ROPE, _TABLES = "hard_masked_softmax", "multi_head_attention", "rope", "apply_rotary"
 _HALF, _LOOKUP, _LEARNED = "rotate_half", "table_lookup", "learned_positional_encoding"
 _ADDED, _FEATURED, _MERGE = "add_positional_encoding", "attention", "merge_attention"
-_EMBEDDING, _RELATIVE, _POSITION_IDS = "rotary_embedding", "relative_bias", "position_ids"
+_EMBEDDING, _RELATIVE, _LAYER, _POSITION_IDS = "rotary_embedding", "relative_bias", "attention_layer", "position_ids"
 _MASKED, _QKV = (_SDPA, _GROUPED), (_SDPA, _CAUSAL, _GROUPED)
 _BY_PLACE, _EVERY = (*_MASKED, _FEATURED), (*_QKV, _FEATURED)
-_BATCHED = (*_EVERY, _SOFTMAX, _HEADS, _ROPE, _TABLES, _HALF, _MERGE)
+_BATCHED = (*_EVERY, _SOFTMAX, _HEADS, _LAYER, _ROPE, _TABLES, _HALF, _MERGE)
 _OUTER_BATCHED = tuple(name for name in _BATCHED if name not in (_GROUPED, _FEATURED))
 
 
@@ -34,8 +34,8 @@ _OUTER_BATCHED = tuple(name for name in _BATCHED if name not in (_GROUPED, _FEAT
 _SAME, _LIKEWISE = "the order of {} does not matter", "reordering {} reorders their results in the same way"
 
 for _axis, _entries, _name, _forwards in (
-    ("n_k", "keys", _SAME, _BY_PLACE),
-    ("n_q", "queries", _LIKEWISE, _BY_PLACE),
+    ("n_k", "keys", _SAME, (*_BY_PLACE, _LAYER)),
+    ("n_q", "queries", _LIKEWISE, (*_BY_PLACE, _LAYER)),
     ("head_dim", "channels", _SAME, _EVERY),
     ("value_dim", "columns of values", _LIKEWISE, _EVERY),
     ("n_q", "queries", _LIKEWISE, (_MERGE,)),
@@ -57,7 +57,7 @@ for _axis, _entries, _name, _forwards in (
     )(ordered(_axis))
 
 for _axis, _entries, _forwards in (
-    ("n_q", "queries", (*_BY_PLACE, _MERGE)),
+    ("n_q", "queries", (*_BY_PLACE, _MERGE, _LAYER)),
     ("value_dim", "columns of values", (*_EVERY, _MERGE)),
     ("n_q", "rows", (_SOFTMAX,)),
     ("batch 0", "batch elements", (*_BATCHED, _POSITION_IDS)),

@@ -13,7 +13,10 @@ __all__ = ["Case", "along", "leaves_a_query_nothing", "movable", "one_of_lead"]
 
 Case = dict[str, Any]
 
-_FIXED = ("heads_width", "num_heads", "kv_heads", "rows", "start_pos", "batch", "chunk", "start")
+_FIXED = (
+    *("heads_width", "query_width", "key_width", "values_width", "joined_width", "num_heads", "kv_heads"),
+    *("rows", "start_pos", "batch", "chunk", "start"),
+)
 """Sizes that cannot change alone."""
 
 _ROWS = ("n_q", "n_k")

@@ -74,6 +74,11 @@ _domain(
     sizes={"n_q": (1, 2, 5), "n_k": (1, 17, 64), "num_heads": (1, 2, 16), "head_dim": (576, 320, 575),
            "value_dim": (512, 256, 511)}, share=0.2,
 )  # fmt: skip
+_domain(
+    "everyday", "Layers with and without a context, biases, masks and causality.", "attention_layer",
+    sizes={"n_q": (2, 1, 3, *SHORT), "n_k": (2, 1, 3, *SHORT, 40, 65), "head_dim": (1, 2, 3, 4, 8, 16),
+           "value_dim": (1, 2, 3, 4, 8, 16)},
+)  # fmt: skip
 _NARROW = {"head_dim": WIDTHS, "value_dim": WIDTHS, "kv_heads": (1, 2)}
 _domain(
     "everyday", "Sequences of unequal lengths, some of them empty, with rows that no sequence uses.", *_PACKED,

@@ -66,9 +66,7 @@ def chosen(
         for parameter in declared
         if parameter in features and f"d{parameter}" in operation.options and choose.happens(0.8)
     }  # the order of the choices must not change
-    others = (
-        set() if "q" in operation.parameters else {parameter for parameter in operation.options if choose.happens()}
-    )
+    others = set() if operation.has_features else {parameter for parameter in operation.options if choose.happens()}
     return frozenset(features | tangents | others)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.contract.implementation import Implementation
-from properties.contract.operation import Operation
+from properties.contract.operation import Operation, with_widths
 from properties.contract.packing import with_longest
 from properties.contract.paging import page_count
 from properties.contract.parameters import BATCH, Kind, Parameter
@@ -216,7 +216,14 @@ def _plain(parameter: Parameter, sizes: Sizes, lead: tuple[int, ...], seed: int,
         return np.arange(3)
     if parameter.kind is Kind.SIZE:
         return sizes.get(parameter.name, 128 if parameter.name == "max_distance" else 1)
-    known = {"batch": 2, "pairs": 4, "buckets": 32, **sizes, "heads_width": sizes["num_heads"] * sizes["head_dim"]}
+    known = {
+        "batch": 2,
+        "pairs": 4,
+        "buckets": 32,
+        **dict.fromkeys(("context_dim", "out_dim"), 6),
+        **with_widths(sizes),
+    }
+    known["heads_width"] = known["query_width"]
     shape = [size for axis in parameter.axes for size in (lead if axis == BATCH else (known[axis],))]
     if parameter.kind is Kind.MASK:
         return np.ones(shape, bool)

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 from properties.contract.implementation import Implementation
+from properties.contract.operation import with_widths
 from properties.contract.operations import BATCH, Operation
 from properties.strategies import drawn_features, drawn_masks, drawn_rotations
 from properties.strategies.choices import Choices
@@ -24,7 +25,7 @@ SIZES: dict[str, Sequence[int]] = {
     "value_dim": BROAD,
     "embed_dim": (1, 2, 3, 4, 5, 8, 16),
     "seq_len": (*(1, 2, 3, 4, 5, 7) * 6, *LONG),
-    "model_dim": (1, 2, 3, 5),
+    **dict.fromkeys(("model_dim", "context_dim", "out_dim"), (1, 2, 3, 5)),
     "num_heads": (1, 2, 3, 4),
     "kv_heads": (1, 2, 3),
     "group": (1, 2, 3),
@@ -53,8 +54,14 @@ PAIRED = (
     "rotary_embedding",
 )  # operations on pairs of dimensions
 _OF_SEQUENCES = ("total_q", "total_k", "boundaries", "num_pages", "max_pages")  # they follow from lengths
-_PARTNERS = {"n_q": "n_k", "head_dim": "value_dim"}
-"""Pairs of sizes: the second is chosen after the first, and often equals it."""
+_BESIDE = {
+    "n_k": "n_q",
+    "value_dim": "head_dim",
+    "model_dim": "query_width",
+    "context_dim": "model_dim",
+    "out_dim": "model_dim",
+}
+"""Pairs of sizes: the first is chosen after the second, and often equals it."""
 # How much larger than the first the second size of a pair may be, if no domain has a supported pair.
 _FAR = 1024
 _SEVERAL = 3  # sizes: a family with fewer ones is about these sizes
@@ -173,10 +180,10 @@ class Sizes:
                 sizes["head_dim"] = self._among("head_dim", sizes, choose)
                 sizes[name] = sizes["num_heads"] * sizes["head_dim"]
                 sizes["model_dim"] = self._among("model_dim", sizes, choose, ("heads_width", sizes[name]))
+            elif name == "query_width":
+                sizes = with_widths(sizes)
             else:
-                relative = next((other for other, partner in _PARTNERS.items() if partner == name), None)
-                if self._is_tied(name, "kv_heads"):
-                    relative = "kv_heads"
+                relative = "kv_heads" if self._is_tied(name, "kv_heads") else _BESIDE.get(name)
                 sizes[name] = self._among(
                     name, sizes, choose, (relative, sizes[relative]) if relative in sizes else None
                 )
@@ -187,6 +194,9 @@ class Sizes:
         earlier ones.
         """
         operation = self.operation
+        if "context" in operation.axes:
+            of_heads = ("kv_heads", "num_heads", "head_dim", "value_dim", "query_width")
+            return ("n_q", "n_k", *of_heads, "model_dim", "context_dim", "out_dim")
         if "wq" in operation.axes:
             return ("seq_len", "num_heads", "heads_width")
         axis_names = dict.fromkeys(
@@ -214,8 +224,9 @@ class Sizes:
                 or self._partners(name, sizes, beside)
                 or options
             )
-        if (partner := _PARTNERS.get(name)) and self._is_tied(partner, name) and partner in self._names():
-            options = [size for size in options if self._partners(partner, sizes, (name, size))] or options
+        for partner in (other for other, first in _BESIDE.items() if first == name and other in self._names()):
+            if self._is_tied(partner, name):
+                options = [size for size in options if self._partners(partner, sizes, (name, size))] or options
         supported = self._options(name, options, beside)
         return min(supported, key=abs) if choose.simplest else choose.among(supported)
 
@@ -289,7 +300,7 @@ class Sizes:
 
     def _default(self, name: str) -> Sequence[int]:
         operation = self.operation
-        if "wq" in operation.axes:
+        if "wq" in operation.axes and "context" not in operation.axes:
             return _TOKENS.get(name) or SIZES[name]
         paired = (name == "head_dim" and operation.forward in PAIRED) or (
             name == "embed_dim" and operation.name.startswith("sinus")

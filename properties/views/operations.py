@@ -31,6 +31,8 @@ _NOTES = (
     "lists such calls. The class of batched_decode is Cache(batch, kv_heads, d, d_v, num_heads) with "
     "append(k, v, rows=None) and attend(q, rows=None).",
     "heads_width is num_heads × head_dim, pairs is head_dim / 2, rounded up. wq, wk, wv and wo have no batch axes.",
+    "query_width is num_heads × head_dim, key_width kv_heads × head_dim, values_width kv_heads × value_dim, and "
+    "joined_width num_heads × value_dim.",
 )
 
 

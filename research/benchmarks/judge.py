@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import oracles
 from oracles import Enclosure
-from research.benchmarks.exact import attention, derivatives, latent, packed, paged, parts, rotary
+from research.benchmarks.exact import attention, derivatives, latent, layer, packed, paged, parts, rotary
 from spec import ARB, errata, tensor
 from spec import attention as literal
 from spec import positional_encoding as positional
@@ -376,6 +376,7 @@ _OPERATIONS: dict[str, Callable[..., Balls | tuple[Balls, ...]]] = {
     "attention_jvp": derivatives.attention_jvp,
     "attention_jvp by series": derivatives.jvp_by_series,
     "latent_attention": latent.latent_attention,
+    "attention_layer": layer.attention_layer,
     "packed_attention": packed.packed_attention,
     "packed_attention_vjp": packed.packed_attention_vjp,
     "paged_attention": paged.paged_attention,

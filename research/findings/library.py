@@ -28,7 +28,7 @@ FAMILIES = {
     "attention": (
         *("scaled_dot_product", "causal_attention", "grouped_query", "attention", "packed", "paged", "latent", "merge"),
     ),
-    "multi-head attention": ("multi_head",),
+    "multi-head attention": ("multi_head", "attention_layer"),
     "caches": ("decode", "batched_decode"),
     "masks": ("causal_mask", "padding_mask", "combine_masks", *_OF_SEQUENCES, "hard_masked_softmax"),
     "rotary": ("rope", "rotary", "apply_rotary", "rotate_half", "inv_freq"),

@@ -3,6 +3,7 @@
     attention                grouped heads, mask, window, bias, softcap, sink, log-sum-exp; the merge of two parts
     attention_steps          its steps, one function for each
     attention_derivatives    the cotangents of all inputs, and the tangents of both outputs
+    attention_layer          attention between projections with biases, over a context, with grouped heads
     latent                   attention over latent rows, whose first channels are the values
     quantised                attention over codes on a grid, with scales
     packed                   attention over sequences that lie one behind the other, and its cotangents

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from spec.extended.alibi import alibi_bias
 from spec.extended.attention import attention, merge_attention
 from spec.extended.attention_derivatives import attention_jvp, attention_vjp
+from spec.extended.attention_layer import attention_layer
 from spec.extended.latent import latent_attention, latent_layer
 from spec.extended.packed import packed_attention, packed_attention_vjp
 from spec.extended.paged import paged_attention
@@ -109,6 +110,22 @@ def latent_layers(draw, domain):
     return {name: draw(arrays(*shape)) for name, shape in shapes.items()} | {
         "scale": draw(st.sampled_from([0.5, 0.0])),
         "causal": draw(st.booleans()),
+    }
+
+
+@st.composite
+def attention_layers(draw, domain):
+    """Up to two key heads, each with up to two query heads, with and without each bias."""
+    groups, group, n_q, n_k, d, d_v, d_model, d_context, d_out = (draw(sizes(1, 2)) for _ in range(9))
+    heads = groups * group
+    widths = {"wq": (d_model, heads * d), "wk": (d_context, groups * d), "wv": (d_context, groups * d_v)}
+    shapes = {"x": (n_q, d_model), "context": (n_k, d_context), **widths, "wo": (heads * d_v, d_out)}
+    biases = {name: (shapes[f"w{name[1]}"][1],) for name in ("bq", "bk", "bv", "bo") if draw(st.booleans())}
+    return {name: draw(arrays(*shape)) for name, shape in (shapes | biases).items()} | {
+        "num_heads": heads,
+        "causal": draw(st.booleans()),
+        "scale": draw(st.sampled_from([None, 0.5, 0.0])),
+        **({"mask": draw(masks(n_q, n_k))} if draw(st.booleans()) else {}),
     }
 
 
@@ -231,6 +248,7 @@ EXTENDED = (
     ),
     Operation("latent_attention", latent_rows, lambda a, **given: latent_attention(**given, scalar=a)),
     Operation("latent_layer", latent_layers, lambda a, **given: latent_layer(**given, scalar=a)),
+    Operation("attention_layer", attention_layers, lambda a, **given: attention_layer(**given, scalar=a)),
     Operation("packed_attention", packed, lambda a, **given: packed_attention(**given, scalar=a)),
     Operation(
         "packed_attention_vjp",

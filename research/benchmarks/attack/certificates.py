@@ -274,7 +274,10 @@ OPERATIONS: dict[str, Target] = {
         o: _named(packed.PACKED, partial(packed.packed, o), packed.changed)
         for o in ("packed_attention", "packed_attention_vjp", "paged_attention")
     },
-    "latent_attention": _named(("drawn",), lambda _, rng: _drawn("latent_attention", rng), changed),
+    **{
+        o: _named(("drawn",), lambda _, rng, o=o: _drawn(o, rng), changed)
+        for o in ("latent_attention", "attention_layer")
+    },
     "merge_attention": _named(tuple(parts.MERGED), parts.merged, changed),
     "alibi_slopes": _of_numbers(parts.alibi_slopes),
     "alibi_bias": _of_numbers(parts.alibi_bias),

@@ -1,0 +1,75 @@
+"""The layer of attention in NumPy: a part of the reference. `properties.bugs.reference` explains steps."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oracles.ball import Array
+from properties.bugs.reference_attention import attention
+
+__all__ = [
+    "attention_layer",
+    "heads_of_layer",
+    "layer_biases",
+    "layer_scale",
+    "layer_tokens",
+    "layer_weights",
+    "merged_heads",
+    "output_with_bias",
+]
+
+Biases = dict[str, Any]
+
+
+def layer_tokens(x: Array, context: Array) -> tuple[Array, Array, Array]:
+    """Return the tokens that queries, keys and values are made of."""
+    return x, context, context
+
+
+def layer_weights(wq: Array, wk: Array, wv: Array, num_heads: int) -> tuple[Array, Array, Array]:
+    """Return the weights of queries, keys and values."""
+    return wq, wk, wv
+
+
+def layer_biases(biases: Biases, num_heads: int, scale: float | None) -> Biases:
+    """Return the biases of the four projections, by name."""
+    return biases
+
+
+def layer_scale(scale: float | None, x: Array) -> float | None:
+    """Return the given scale; None for the default."""
+    return scale
+
+
+def heads_of_layer(x: Array, heads: int) -> Array:
+    """Return the heads of a projection: (…, n, heads·width) -> (…, heads, n, width)."""
+    return x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads).swapaxes(-3, -2)
+
+
+def merged_heads(x: Array) -> Array:
+    """Return the heads side by side: (…, heads, n, width) -> (…, n, heads·width)."""
+    return x.swapaxes(-3, -2).reshape(*x.shape[:-3], x.shape[-2], x.shape[-3] * x.shape[-1])
+
+
+def output_with_bias(out: Array, bias: Array | None, sees_nothing: NDArray[np.bool_]) -> Array:
+    """Return the output with its bias. `sees_nothing` (…, n_q, 1) is true for tokens that see no token."""
+    return out if bias is None else out + bias
+
+
+def attention_layer(
+    x: Array, context: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int,
+    *, mask: Any = None, causal: Any = None, scale: Any = None, **biases: Any,
+) -> Array:  # fmt: skip
+    """Return the output of a layer: attention of x over the context, between projections with biases."""
+    given = layer_biases({**dict.fromkeys(("bq", "bk", "bv", "bo")), **biases}, num_heads, scale)
+    tokens, weights = layer_tokens(x, context), layer_weights(wq, wk, wv, num_heads)
+    q, k, v = (
+        y @ w if given[name] is None else y @ w + given[name]
+        for y, w, name in zip(tokens, weights, ("bq", "bk", "bv"), strict=True)
+    )
+    groups = k.shape[-1] * num_heads // q.shape[-1]
+    heads = heads_of_layer(q, num_heads), heads_of_layer(k, groups), heads_of_layer(v, groups)
+    options = {"mask": None if mask is None else mask[..., None, :, :] if mask.ndim > 1 else mask, "causal": causal}
+    out, lse = attention(*heads, scale=layer_scale(scale, x), **options)
+    return output_with_bias(merged_heads(out) @ wo, given["bo"], np.isneginf(lse[..., 0, :, None]))
