@@ -37,18 +37,16 @@ def test_the_wheel_holds_four_packages_without_tests_and_without_tools_of_mainta
 
 
 def test_the_wheel_is_light(wheel):
-    """The wheel has at most 542,000 tokens of Python: shorter lines and longer names make it no heavier.
+    """The wheel has at most 547,000 tokens of Python: shorter lines and longer names make it no heavier.
 
-    The limit was 515,000. Of the newest 27,000 tokens, 9,000 are for quantised arrays, 5,000 for ALiBi
-    and dropout inside attention, relative biases and rotations by a kind, 5,000 for interpreters and
-    the cost of calls, 2,000 for judging a single call, 2,000 for what the gate tries and compares, and
-    4,000 for rows of these in tables that all operations share.
+    The limit was 542,000. Of the newest 5,000 tokens, 4,000 are for the layer of attention, of which
+    1,300 are known bugs, and 1,500 for positions of padded tokens.
     """
     with zipfile.ZipFile(wheel) as file:
         texts = [file.read(name).decode() for name in file.namelist() if name.endswith(".py")]
     layout = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT}
     lines = [io.StringIO(text).readline for text in texts]
-    assert sum(token.type not in layout for line in lines for token in tokenize.generate_tokens(line)) <= 542_000
+    assert sum(token.type not in layout for line in lines for token in tokenize.generate_tokens(line)) <= 547_000
 
 
 def test_the_wheel_alone_gives_a_verdict(installed, tmp_path):
