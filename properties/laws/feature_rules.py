@@ -45,14 +45,16 @@ def natural_log_sum_exp(lse: Ball, subject: Subject) -> Ball:
 
 
 def scores_shape(arguments: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the shape of the scores (…, n_q, n_k)."""
+    """Return the shape of the scores (…, n_q, n_k). Those of a layer are without the heads."""
+    if "context" in arguments:
+        return (*arguments["x"].shape[:-1], arguments["context"].shape[-2])
     keys = arguments["latent" if "latent" in arguments else "k"]
     return (*arguments["q"].shape[:-1], keys.shape[-2])
 
 
 def first_query_position(arguments: Mapping[str, Any], implementation: Implementation) -> Any:
     """Return the position of the first query among the keys."""
-    offset, (n_q, n_k) = arguments["offset"], scores_shape(arguments)[-2:]
+    offset, (n_q, n_k) = arguments.get("offset"), scores_shape(arguments)[-2:]
     if offset is not None:
         return offset
     return n_k - n_q if implementation.resolved_conventions.causal == "bottom_right" else 0
@@ -65,7 +67,7 @@ def band(arguments: Mapping[str, Any], implementation: Implementation) -> Any:
     n_q, n_k = scores_shape(arguments)[-2:]
     first = np.asarray(first_query_position(arguments, implementation))[..., None, None, None]
     query, key = first + np.arange(n_q)[:, None], np.arange(n_k)
-    left, right = arguments["window"] or (None, None)
+    left, right = arguments.get("window") or (None, None)
     left = left_bound(left, implementation.resolved_conventions)
     visible = (key <= query) if arguments["causal"] else np.ones(np.broadcast_shapes(query.shape, key.shape), bool)
     visible = visible if left is None else visible & (key >= query - left)
