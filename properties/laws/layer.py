@@ -1,4 +1,4 @@
-"""Laws of a layer of attention: its biases, its key heads, and the layer without options."""
+"""Laws of a layer of attention: its biases and its key heads."""
 
 from collections.abc import Sequence
 from typing import Any
