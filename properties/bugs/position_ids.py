@@ -11,7 +11,7 @@ from properties.bugs.reference_positions import position_ids, with_padding
 
 bug = Register()
 in_positions = partial(bug.in_operation, "position_ids")
-_COUNTED = "tokens are counted from 0, and padding is at the position of its convention"
+_COUNTED = "tokens are counted from 0, and padding is where its convention puts it"
 _MORE_PADDING = "more padding moves no token"
 _BATCH = "batch elements are computed independently"
 

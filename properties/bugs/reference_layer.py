@@ -57,19 +57,17 @@ def output_with_bias(out: Array, bias: Array | None, sees_nothing: NDArray[np.bo
     return out if bias is None else out + bias
 
 
-def attention_layer(
-    x: Array, context: Array, wq: Array, wk: Array, wv: Array, wo: Array, num_heads: int,
-    *, mask: Any = None, causal: Any = None, scale: Any = None, **biases: Any,
-) -> Array:  # fmt: skip
-    """Return the output of a layer: attention of x over the context, between projections with biases."""
-    given = layer_biases({**dict.fromkeys(("bq", "bk", "bv", "bo")), **biases}, num_heads, scale)
-    tokens, weights = layer_tokens(x, context), layer_weights(wq, wk, wv, num_heads)
-    q, k, v = (
-        y @ w if given[name] is None else y @ w + given[name]
-        for y, w, name in zip(tokens, weights, ("bq", "bk", "bv"), strict=True)
-    )
+def attention_layer(x: Array, context: Array, *weights: Any, **options: Any) -> Array:
+    """Return the output of a layer: attention of x over the context, between projections with biases.
+    `weights` are wq, wk, wv and wo, and the number of query heads.
+    """
+    wq, wk, wv, wo, num_heads = weights
+    scale, biases = options.get("scale"), {name: options.get(name) for name in ("bq", "bk", "bv", "bo")}
+    given, mask = layer_biases(biases, num_heads, scale), options.get("mask")
+    projections = zip(layer_tokens(x, context), layer_weights(wq, wk, wv, num_heads), ("bq", "bk", "bv"), strict=True)
+    q, k, v = (y @ w if given[name] is None else y @ w + given[name] for y, w, name in projections)
     groups = k.shape[-1] * num_heads // q.shape[-1]
     heads = heads_of_layer(q, num_heads), heads_of_layer(k, groups), heads_of_layer(v, groups)
-    options = {"mask": None if mask is None else mask[..., None, :, :] if mask.ndim > 1 else mask, "causal": causal}
-    out, lse = attention(*heads, scale=layer_scale(scale, x), **options)
+    shared = None if mask is None else mask[..., None, :, :] if mask.ndim > 1 else mask
+    out, lse = attention(*heads, mask=shared, causal=options.get("causal"), scale=layer_scale(scale, x))
     return output_with_bias(merged_heads(out) @ wo, given["bo"], np.isneginf(lse[..., 0, :, None]))

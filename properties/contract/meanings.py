@@ -79,6 +79,26 @@ MEANINGS: Mapping[str, Mapping[Any, str]] = {
         "geometric": "slope i of H heads is 2^(−8i/H) for every H",
     },
     "alibi_reference": {"distance": "biases are −slope · distance", "key": "biases are slope · key"},
+    "yarn_truncate": {
+        "truncated": "the ends of YaRN's ramp are rounded outwards",
+        "exact": "the ends of YaRN's ramp are not rounded",
+    },
+    "yarn_upper": {
+        "last_channel": "YaRN's ramp ends at most at the last channel",
+        "last_pair": "YaRN's ramp ends at most at the last pair",
+    },
+    "longrope_switch": {
+        "at_most": "short factors serve lengths up to the original length",
+        "below": "short factors serve lengths below the original length",
+    },
+    "dynamic_length": {
+        "current": "dynamic frequencies follow the current length",
+        "configured": "dynamic frequencies follow the configured length",
+    },
+}
+"""For each convention with named values the meaning of each value, in the order of a portrait."""
+
+_OF_LAYOUTS: Mapping[str, Mapping[Any, str]] = {
     "packed_lse": {
         "heads_first": "the log-sum-exps have the shape (num_heads, total_q)",
         "rows_first": "the log-sum-exps have the shape (total_q, num_heads)",
@@ -103,24 +123,8 @@ MEANINGS: Mapping[str, Mapping[Any, str]] = {
         "block16": "each 16 channels of a row have a scale",
         "block32": "each 32 channels of a row have a scale",
     },
-    "yarn_truncate": {
-        "truncated": "the ends of YaRN's ramp are rounded outwards",
-        "exact": "the ends of YaRN's ramp are not rounded",
-    },
-    "yarn_upper": {
-        "last_channel": "YaRN's ramp ends at most at the last channel",
-        "last_pair": "YaRN's ramp ends at most at the last pair",
-    },
-    "longrope_switch": {
-        "at_most": "short factors serve lengths up to the original length",
-        "below": "short factors serve lengths below the original length",
-    },
-    "dynamic_length": {
-        "current": "dynamic frequencies follow the current length",
-        "configured": "dynamic frequencies follow the configured length",
-    },
 }
-"""For each convention with named values the meaning of each value, in the order of a portrait."""
+"""The same for conventions that no portrait shows: they say how a function is called, or what is not judged."""
 
 
 def meaning(convention: str, value: Any) -> str:
@@ -129,4 +133,4 @@ def meaning(convention: str, value: Any) -> str:
         return f"pair i of head_dim/2 has the frequency rope_scale · {value:g}^(−2i/head_dim)"
     if convention == "rope_scale":
         return f"pair 0 rotates by {value:g} rad per position"
-    return MEANINGS[convention][value]
+    return (MEANINGS.get(convention) or _OF_LAYOUTS[convention])[value]

@@ -56,7 +56,7 @@ def a_lookup_in_a_table_of_row_numbers_returns_the_requested_numbers(subject: Su
 
 @law(
     POSITION_IDS,
-    name="tokens are counted from 0, and padding is at the position of its convention",
+    name="tokens are counted from 0, and padding is where its convention puts it",
     domains=("everyday", "long sequences"),
     exact=True,
 )

@@ -54,7 +54,8 @@ def arguments_of(operation, seed):
     o = OPERATIONS[operation]
     left_out = {*LEFT_OUT, *(["tiles"] if o.is_played else [])}
     domains = [domain for domain in DOMAINS[operation].values() if domain.name not in left_out]
-    domains += EMPTY if any(BATCH in axes for axes in o.axes.values()) else ()
+    empty = EMPTY[:1] if "context" in o.axes else EMPTY  # without columns a layer has no number of key heads
+    domains += empty if any(BATCH in axes for axes in o.axes.values()) else ()
     found = Cases(o, domains[seed % len(domains)], NUMPY).draw(seed)
     layout = np.random.default_rng(seed).choice(LAYOUTS)
     return tuple(laid_out(x, layout) for x in found)

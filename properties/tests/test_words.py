@@ -25,7 +25,7 @@ PACKAGES = ("spec", "oracles", "properties", "attnspec")
 PER_THOUSAND_WORDS = 1
 LETTERS_OF_A_NAME = 6
 MANY_PARAMETERS = 6
-FUNCTIONS_WITH_MANY_PARAMETERS = 32
+FUNCTIONS_WITH_MANY_PARAMETERS = 34
 
 PHRASES = (
     # The subject is missing, or stands behind its verb.

@@ -54,7 +54,7 @@ def attention_layer(
     broadcasts to (nQ, nK) and is shared by the heads.
 
     Edge cases: a token that sees no token of the context has the output bo. nQ = 0, nK = 0 and dV = 0
-    are legal. Without a bias nothing is added.
+    are legal.
     Raises ValueError if a width is not a multiple of its number of heads, and for d = 0.
 
     >>> x, one = np.array([[1.0], [2.0]]), np.ones((1, 1))
@@ -76,7 +76,7 @@ def attention_layer(
 
 
 def _quotient(columns: int, divisor: int, name: str) -> int:
-    """Return columns / divisor. Raises ValueError if this is no natural number."""
+    """Return columns / divisor. Raises ValueError unless the divisor is positive and divides them."""
     if divisor < 1 or columns % divisor:
         raise ValueError(f"{name} has {columns} columns, but should have a multiple of {divisor}, at least 1.")
     return columns // divisor
