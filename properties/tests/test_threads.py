@@ -57,7 +57,10 @@ wrong only after earlier calls.
 """
 
 AT_OPERATING_POINTS = {
-    "t08": (THREADS["t08"](True), ("Partner channels come from the previous batch",)),
+    "t08": (
+        THREADS["t08"](True),
+        ("Partner channels come from the previous head", "Partner channels come from the previous batch"),
+    ),
     "t12": (THREADS["t12"](True), ("The maximum is not subtracted from the scores of 32 of 4096 keys.",)),
     "t19": (two_passes(True, 4096), ("attention-two-passes-without-the-batch", "reads the values of batch 0.")),
     "t32": (THREADS["t32"](True), ("3 heads are not refused, but their number should be a multiple of the 2",)),
