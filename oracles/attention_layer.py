@@ -54,20 +54,20 @@ def attention_layer(
     times wo, plus bo.
     Raises ValueError and TypeError for shapes, types and values that do not fit.
     """
-    call, key_heads = _checked((x, context, wq, wk, wv, wo), num_heads, options)
+    call = _checked((x, context, wq, wk, wv, wo), num_heads, options)
 
     def fast() -> Balls:
         return (output(call),)
 
     def arb() -> Balls:
-        point = (call.x, call.tokens_of_keys, *call.arguments[1:])
-        return arb_attention.attention_layer(point, call.biases, key_heads, call.allowed(), **call.options)
+        point = (call.x, call.context, *call.arguments[1:])
+        return arb_attention.attention_layer(point, call.biases, call.key_heads, call.allowed(), **call.options)
 
     return settle(Evaluation(call.setting.arithmetic, call.method, fast, arb, call.work, by_rows=True))[0]
 
 
-def _checked(inputs: tuple[Any, ...], num_heads: Any, options: LayerOptions) -> tuple[Projections, NDArray[np.int64]]:
-    """Validate a call of a layer. Return it, and the key head of each query head."""
+def _checked(inputs: tuple[Any, ...], num_heads: Any, options: LayerOptions) -> Projections:
+    """Validate a call of a layer, and return it."""
     arithmetic, conventions, method = answer(options)
     names = ("x", "context", *_WEIGHTS)
     x, context, *weights = (
@@ -93,7 +93,7 @@ def _checked(inputs: tuple[Any, ...], num_heads: Any, options: LayerOptions) -> 
     own = _key_heads(heads, groups, conventions.kv_heads == "tile")
     named: dict[str, Any] = {"scale": scale, "conventions": conventions}
     wq, wk, wv, wo = weights
-    return Projections(x, wq, wk, wv, wo, heads, setting, method, given, named, context, own, biases), own
+    return Projections(x, wq, wk, wv, wo, heads, setting, method, given, named, context, own, biases)
 
 
 def _key_heads(heads: int, groups: int, tile: bool) -> NDArray[np.int64]:

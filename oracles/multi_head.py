@@ -82,11 +82,11 @@ def multi_head_attention_vjp(
     def fast() -> Balls:
         q, k, v = projected = call.projections(backward=True)
         tokens, out = exact(call.x), exact(cotangent)
-        concat = side_by_side(call.kept(ball_attention.output(projected, call.setting), v))
+        concat = _side_by_side(call.kept(ball_attention.output(projected, call.setting), v))
         split = call.heads(call.stored(call.product(out, _transposed(exact(call.wo)), backward=True)), cotangent)
         dq, dk, dv = ball_attention.vjp(projected, split, call.setting)
         kept = (call.kept(dq, k, q, v, split), call.kept(dk, q, k, v, split), call.kept(dv, split))
-        pulled = [side_by_side(d) for d in kept]
+        pulled = [_side_by_side(d) for d in kept]
         dx = call.added(pulled, [_transposed(exact(w)) for w in (call.wq, call.wk, call.wv)], call.last, backward=True)
         pairs = [(tokens, d) for d in pulled] + [(concat, out)]
         weights = (call.product(_transposed(_tokens(a)), _tokens(b), backward=True) for a, b in pairs)
@@ -144,9 +144,9 @@ def multi_head_attention_jvp(
             for w, dw in zip((call.wq, call.wk, call.wv), tangents[1:4], strict=True)
         )
         tq, tk, tv = (call.heads(call.added(*pair, call.stored), call.x, tangents[0]) for pair in pairs)
-        heads = side_by_side(call.kept(ball_attention.output(projected, call.setting), v))
+        heads = _side_by_side(call.kept(ball_attention.output(projected, call.setting), v))
         moved, _ = ball_attention.jvp(projected, Tangents(tq, tk, tv), call.setting)
-        drift = side_by_side(call.kept(call.kept(moved, v, q, k, tq, tk), tv))
+        drift = _side_by_side(call.kept(call.kept(moved, v, q, k, tq, tk), tv))
         return (call.expecting_nan(call.added([drift, heads], [exact(call.wo), exact(tangents[4])], call.last)),)
 
     def arb() -> Balls:
@@ -161,7 +161,7 @@ def output(call: Projections) -> Ball:
     """Return the output of a call, as a ball: attention of the projections, projected again."""
     projected = call.projections()
     heads = call.kept(ball_attention.output(projected, call.setting), projected.v)
-    return call.expecting_nan(call.affine(side_by_side(heads), call.wo, "bo", call.last))
+    return call.expecting_nan(call.affine(_side_by_side(heads), call.wo, "bo", call.last))
 
 
 def _transposed(a: Ball) -> Ball:
@@ -169,7 +169,7 @@ def _transposed(a: Ball) -> Ball:
     return mapped(a, lambda m: m.swapaxes(-1, -2))
 
 
-def side_by_side(a: Ball) -> Ball:
+def _side_by_side(a: Ball) -> Ball:
     """Return the heads' columns side by side: (…, num_heads, n, head_dim) -> (…, n,
     num_heads·head_dim).
     """

@@ -29,8 +29,8 @@ class Projections:
     """The validated arguments of multi-head attention. Its methods compute matrix products in the
     modelled arithmetic.
 
-    context    the tokens that keys and values are made of; x without a context
-    key_heads  the key head of each query head; each its own if None
+    context    the tokens that keys and values are made of
+    key_heads  the key head of each query head
     biases     the biases of the projections, by name
     """
 
@@ -44,14 +44,9 @@ class Projections:
     method: Method
     mask: Mask | None
     options: dict[str, Any]
-    context: Array | None = None
-    key_heads: NDArray[np.int64] | None = None
+    context: Array
+    key_heads: NDArray[np.int64]
     biases: Mapping[str, Array] = field(default_factory=dict)
-
-    @property
-    def tokens_of_keys(self) -> Array:
-        """The tokens that keys and values are made of."""
-        return self.x if self.context is None else self.context
 
     @property
     def arguments(self) -> tuple[Array, ...]:
@@ -61,7 +56,7 @@ class Projections:
     @property
     def work(self) -> int:
         """The number of multiplications in one forward pass. An exponential counts as 8."""
-        tokens, n, width = prod(self.x.shape[:-1]), int(self.tokens_of_keys.shape[-2]), int(self.wq.shape[1])
+        tokens, n, width = prod(self.x.shape[:-1]), int(self.context.shape[-2]), int(self.wq.shape[1])
         return tokens * (4 * int(self.x.shape[-1]) * width + n * (2 * width + 8 * self.num_heads))
 
     def like(self, x: Any, name: str, argument: Array) -> Array:
@@ -77,7 +72,7 @@ class Projections:
         """Return which tokens are visible to each token: (…, n_q, n_k), or None for all."""
         if self.setting.visible.high is None:
             return self.mask
-        n = self.tokens_of_keys.shape[-2]
+        n = self.context.shape[-2]
         past = np.arange(n) <= self.setting.visible.positions[:, None]
         return np.broadcast_to(past if self.mask is None else past & self.mask, (*self.x.shape[:-1], n))
 
@@ -201,18 +196,17 @@ class Projections:
             finite = np.logical_and.reduce([np.isfinite(x).all(axis=-1, keepdims=True) for x in given])
             overflows = (np.isinf(a.rad) & finite).any(axis=-2, keepdims=True)
             a = Ball(a.mid, np.where(overflows, np.inf, a.rad))
-        own = self.key_heads if of_keys else None
-        number = self.num_heads if own is None else int(own.max()) + 1
+        number = int(self.key_heads.max()) + 1 if of_keys else self.num_heads
         by_head = mapped(a, lambda m: m.reshape(*m.shape[:-1], number, m.shape[-1] // number).swapaxes(-3, -2))
-        if own is not None:
-            by_head = mapped(by_head, lambda m: m[..., own, :, :])
+        if number < self.num_heads:
+            by_head = mapped(by_head, lambda m: m[..., self.key_heads, :, :])
         return operand(by_head.mid, by_head.rad)
 
     def projections(self, backward: bool = False) -> Inputs:
         """Return the heads of x·wq, x·wk and x·wv, with their biases. For masked tokens, derivatives
         (`backward`) multiply all three by a weight of 0; the output multiplies only x·wv.
         """
-        tokens = self.tokens_of_keys
+        tokens = self.context
         q = self.affine(exact(self.x), self.wq, "bq", self.stored)
         k, v = (self.affine(exact(tokens), w, bias, self.stored) for w, bias in ((self.wk, "bk"), (self.wv, "bv")))
         given = (self.x,) if backward else ()
@@ -250,7 +244,8 @@ def checked(inputs: Sequence[Any], num_heads: Any, mask: Any, options: MultiHead
     setting = Setting(
         visible, scale if scale is not None else 1.0 / sqrt(max(width // heads, 1)), arithmetic, conventions
     )
-    return Projections(x, wq, wk, wv, wo, heads, setting, method, given, {"scale": scale, "conventions": conventions})
+    named = {"scale": scale, "conventions": conventions}
+    return Projections(x, wq, wk, wv, wo, heads, setting, method, given, named, x, np.arange(heads))
 
 
 def _require_shapes(arguments: Sequence[Array], heads: int) -> None:

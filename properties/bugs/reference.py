@@ -45,7 +45,7 @@ from properties.bugs.reference_batched_caches import BatchedCached, Slotted
 from properties.bugs.reference_caches import Buffered, Cached
 from properties.bugs.reference_frequencies import rotary_frequencies
 from properties.bugs.reference_latent import latent_attention
-from properties.bugs.reference_layer import attention_layer
+from properties.bugs.reference_layer import attention_layer, heads_mask, merge_heads, split_heads
 from properties.bugs.reference_packed import packed_attention, packed_attention_vjp
 from properties.bugs.reference_paged import paged_attention
 from properties.bugs.reference_positions import (
@@ -72,9 +72,11 @@ __all__ = [
     "Mask",
     "dead_weight",
     "key_heads",
+    "merge_heads",
     "operations",
     "responding",
     "scaled",
+    "split_heads",
     "transposed",
     "users_of",
 ]
@@ -174,22 +176,6 @@ def grouped_query_attention(q: Array, k: Array, v: Array, mask: Mask = None) -> 
     """Return attention in which query head h uses key head h // (H / H_kv)."""
     each = key_heads(q.shape[-3], k.shape[-3])
     return scaled_dot_product_attention(q, k.take(each, -3), v.take(each, -3), mask)
-
-
-def split_heads(x: Array, num_heads: int) -> Array:
-    """Return (…, n, heads·width) as (…, heads, n, width). Head h takes the h-th block of columns."""
-    return x.reshape(*x.shape[:-1], num_heads, x.shape[-1] // num_heads).swapaxes(-2, -3)
-
-
-def merge_heads(x: Array) -> Array:
-    """Return the inverse of `split_heads`."""
-    x = x.swapaxes(-2, -3)
-    return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
-
-
-def heads_mask(mask: Mask) -> Mask:
-    """Return the mask with one more axis, for the heads, which share the mask."""
-    return None if mask is None else mask[..., None, :, :] if mask.ndim > 1 else mask
 
 
 def multi_head_attention(

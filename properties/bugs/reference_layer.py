@@ -10,13 +10,14 @@ from properties.bugs.reference_attention import attention
 
 __all__ = [
     "attention_layer",
-    "heads_of_layer",
+    "heads_mask",
     "layer_biases",
     "layer_scale",
     "layer_tokens",
     "layer_weights",
-    "merged_heads",
+    "merge_heads",
     "output_with_bias",
+    "split_heads",
 ]
 
 Biases = dict[str, Any]
@@ -42,14 +43,20 @@ def layer_scale(scale: float | None, x: Array) -> float | None:
     return scale
 
 
-def heads_of_layer(x: Array, heads: int) -> Array:
-    """Return the heads of a projection: (…, n, heads·width) -> (…, heads, n, width)."""
-    return x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads).swapaxes(-3, -2)
+def split_heads(x: Array, num_heads: int) -> Array:
+    """Return (…, n, heads·width) as (…, heads, n, width). Head h takes the h-th block of columns."""
+    return x.reshape(*x.shape[:-1], num_heads, x.shape[-1] // num_heads).swapaxes(-2, -3)
 
 
-def merged_heads(x: Array) -> Array:
-    """Return the heads side by side: (…, heads, n, width) -> (…, n, heads·width)."""
-    return x.swapaxes(-3, -2).reshape(*x.shape[:-3], x.shape[-2], x.shape[-3] * x.shape[-1])
+def merge_heads(x: Array) -> Array:
+    """Return the inverse of `split_heads`."""
+    x = x.swapaxes(-2, -3)
+    return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
+
+
+def heads_mask(mask: Any) -> Any:
+    """Return the mask with one more axis, for the heads, which share the mask."""
+    return None if mask is None else mask[..., None, :, :] if mask.ndim > 1 else mask
 
 
 def output_with_bias(out: Array, bias: Array | None, sees_nothing: NDArray[np.bool_]) -> Array:
@@ -67,7 +74,6 @@ def attention_layer(x: Array, context: Array, *weights: Any, **options: Any) -> 
     projections = zip(layer_tokens(x, context), layer_weights(wq, wk, wv, num_heads), ("bq", "bk", "bv"), strict=True)
     q, k, v = (y @ w if given[name] is None else y @ w + given[name] for y, w, name in projections)
     groups = k.shape[-1] * num_heads // q.shape[-1]
-    heads = heads_of_layer(q, num_heads), heads_of_layer(k, groups), heads_of_layer(v, groups)
-    shared = None if mask is None else mask[..., None, :, :] if mask.ndim > 1 else mask
-    out, lse = attention(*heads, mask=shared, causal=options.get("causal"), scale=layer_scale(scale, x))
-    return output_with_bias(merged_heads(out) @ wo, given["bo"], np.isneginf(lse[..., 0, :, None]))
+    heads = split_heads(q, num_heads), split_heads(k, groups), split_heads(v, groups)
+    out, lse = attention(*heads, mask=heads_mask(mask), causal=options.get("causal"), scale=layer_scale(scale, x))
+    return output_with_bias(merge_heads(out) @ wo, given["bo"], np.isneginf(lse[..., 0, :, None]))

@@ -30,7 +30,7 @@ def a_bias_of_the_keys_changes_nothing(case: Case) -> Sequence[Term] | None:
 def a_layer_without_weights_of_the_output_returns_its_bias(subject: Subject, *arguments: Any) -> bool:
     """For every test input with a bias of the output, and wo = 0: each output is this bias.
 
-    Under `dead_rows` = nan there is no such input, because a token may see no token.
+    Under `dead_rows` = nan the law does not apply, because a token that sees no token gives NaN.
     """
     given = OPERATIONS[LAYER].named(arguments)
     if given["bo"] is None or subject.conventions.dead_rows == "nan":

@@ -155,10 +155,19 @@ def test_a_device_without_an_end_is_no_report():
         read(Path("/dev/zero"))
 
 
-@pytest.mark.parametrize(
-    "data", [{}, [], {"a": [1, 2.5, None], "b": ["x", "y"], "c": {"d": [[1], ["inf"]]}}, "×", [{}]]
-)
-def test_text_is_the_same_data_with_each_array_of_numbers_on_one_line(data):
-    text = text_of(data)
-    assert json.loads(text) == data
-    assert all(text.count(one) == 1 for one in ("[1, 2.5, null]",) if isinstance(data, dict) and data)
+@pytest.mark.parametrize("data", [{}, [], {"a": [1, None], "b": ["x", "y"], "c": {"d": [["inf"]]}}, "×", [{}]])
+def test_text_is_the_same_data(data):
+    assert json.loads(text_of(data)) == data
+
+
+def test_an_array_of_numbers_takes_one_line_and_a_list_of_sentences_several():
+    text = text_of({"x": [[1.0, 2.0], ["inf", 3.0]], "notes": ["One.", "Two."]})
+    assert text.splitlines() == [
+        "{",
+        ' "x": [[1.0, 2.0], ["inf", 3.0]],',
+        ' "notes": [',
+        '  "One.",',
+        '  "Two."',
+        " ]",
+        "}",
+    ]

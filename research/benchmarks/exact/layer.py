@@ -1,4 +1,4 @@
-"""The exact results of a layer of attention: those of its definition, whose key heads are consecutive."""
+"""The exact results of a layer of attention, by its definition. Its key heads are consecutive."""
 
 from typing import Any
 
