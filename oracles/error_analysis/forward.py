@@ -32,10 +32,10 @@ from oracles.error_analysis.scores import (
     AttentionProblem,
     Block,
     Operand,
-    distances,
     expm1,
     growth,
     levelled,
+    moved,
     over_keys,
     scores,
     sizes,
@@ -135,7 +135,7 @@ def rows_forward(
 
 def _add_block(problem: AttentionProblem, online: _Online, block: Block, g: Operand | None) -> None:
     """Add a tile of keys to an online softmax."""
-    v, allowed, value_distances = block.v, block.allowed, distances(block.v, problem.centre)
+    v, allowed, differences = block.v, block.allowed, moved(block.v, problem.centre)
     logits = scores(problem, block)
     s = logits.u
     online.reads = online.reads | (True if allowed is None else allowed.any(axis=-1, keepdims=True))
@@ -147,7 +147,7 @@ def _add_block(problem: AttentionProblem, online: _Online, block: Block, g: Oper
     e = np.exp(s, out=s)
     row_sums, kept = e.sum(axis=-1, keepdims=True), problem.kept(block)
     of_values = e if kept is None else e * kept
-    distance_sum, readable = sizes(problem, of_values, row_sums, value_distances, allowed)
+    distance_sum, readable = sizes(problem, of_values, row_sums, differences, allowed)
     tile_sums = Sums(row_sums, of_values @ v.value, Weighted(distance=distance_sum))
     online.readable = online.readable + readable
     if v.rad is not None:
@@ -155,8 +155,8 @@ def _add_block(problem: AttentionProblem, online: _Online, block: Block, g: Oper
     if v.unknown is not None:
         online.unknown = online.unknown + over_keys(allowed, v.unknown)
     if problem.elementwise:
-        projections = None if g is None else _projections(problem, g, v, value_distances, allowed)
-        _add_errors(problem, tile_sums, _Weights(e, growths, slopes, value_distances, projections, kept), allowed)
+        projections = None if g is None else _projections(problem, g, v, differences.reach, allowed)
+        _add_errors(problem, tile_sums, _Weights(e, growths, slopes, differences.reach, projections, kept), allowed)
     online.add(highest, tile_sums)
 
 
@@ -298,7 +298,7 @@ def uniform_rows(problem: AttentionProblem) -> Rows:
     equally.
     """
     leading_axes, n_k = problem.v.shape[:-2], problem.n_k
-    distance_sum = distances(problem.v, problem.centre).sum(axis=-2, keepdims=True)
+    distance_sum = moved(problem.v, problem.centre).reach.sum(axis=-2, keepdims=True)
     zeros = np.zeros((*leading_axes, 1, 1))
     row_sums = Sums(
         total=zeros + n_k,

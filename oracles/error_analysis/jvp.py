@@ -189,11 +189,10 @@ def _add_sums(problem: AttentionProblem, key_sums: _KeySums, block: Block, dv: O
     error_sum, drift_sum, weight_sum = (x.sum(axis=-1, keepdims=True) for x in (of.errors, of.drifts, of.weights))
     key_sums.mean_error += error_sum
     key_sums.error += (
-        sizes(problem, of.errors, error_sum, v.reach, allowed)[0]
-        + sizes(problem, of.drifts, drift_sum, dv.reach, allowed)[0]
+        sizes(problem, of.errors, error_sum, v, allowed)[0] + sizes(problem, of.drifts, drift_sum, dv, allowed)[0]
     )
-    key_sums.drift += sizes(problem, of.drifts, drift_sum, v.reach, allowed)[0]
-    value_sum, readable = sizes(problem, of.weights, weight_sum, v.reach, allowed)
+    key_sums.drift += sizes(problem, of.drifts, drift_sum, v, allowed)[0]
+    value_sum, readable = sizes(problem, of.weights, weight_sum, v, allowed)
     key_sums.size += value_sum
     key_sums.readable += readable
 

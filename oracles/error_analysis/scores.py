@@ -8,7 +8,7 @@ visible.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -40,6 +40,8 @@ class Operand:
     Where the input is not finite, `raw` is NaN, `value` is 0 and `unknown` is 1. `unknown` is None
     if all entries are finite. `rad` is None if it is 0 everywhere. `reach` is an upper bound of |x|
     for every number x in the interval value ± rad. `shape` has batch axes, rows and columns.
+    `parts` are slices of rows that were asked for before: tiles of keys return for each tile of
+    queries.
     """
 
     raw: Array
@@ -47,6 +49,7 @@ class Operand:
     reach: Array
     rad: Array | None = None
     unknown: Array | None = None
+    parts: "dict[tuple[int, int], Operand]" = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -68,6 +71,11 @@ class Operand:
         d = self.shape[-1]
         norms: Array = np.sqrt(np.einsum("...d,...d->...", self.reach, self.reach)) + d**0.5 * 2.0**-511
         return norms * (1 + gamma(d + 4, ROUNDOFF))
+
+    @cached_property
+    def highest(self) -> Array:
+        """Return the largest reach of each column."""
+        return np.asarray(self.reach.max(axis=-2, keepdims=True))
 
 
 class Inputs(NamedTuple):
@@ -114,21 +122,24 @@ def offset(v: Operand) -> Array | float:
     return np.where(shared, middle, 0.0) if shared.any() else 0.0
 
 
-def distances(v: Operand, centre: Array | float) -> Array:
-    """Return a bound of |v − centre| for every number in the ball, up to one rounding."""
+def moved(v: Operand, centre: Array | float) -> Operand:
+    """Return the operand v − centre, up to one rounding."""
     if isinstance(centre, float):  # there is none: it is 0
-        return v.reach
-    distance = np.abs(v.value - centre)
-    return distance if v.rad is None else distance + v.rad
+        return v
+    difference = v.value - centre
+    return Operand(difference, difference, _reach(difference, v.rad), v.rad)
 
 
 def part(x: Operand, rows: slice) -> Operand:
     """Return the operand's rows in a slice."""
-    if (rows.start, rows.stop) == (0, x.shape[-2]):
+    limits = (rows.start, rows.stop)
+    if limits == (0, x.shape[-2]):
         return x
-    rad, unknown = (None if field is None else field[..., rows, :] for field in (x.rad, x.unknown))
-    raw, value, reach = (field[..., rows, :] for field in (x.raw, x.value, x.reach))
-    return Operand(raw, value, reach, rad, unknown)
+    if limits not in x.parts:
+        rad, unknown = (None if y is None else y[..., rows, :] for y in (x.rad, x.unknown))
+        raw, value, reach = (y[..., rows, :] for y in (x.raw, x.value, x.reach))
+        x.parts[limits] = Operand(raw, value, reach, rad, unknown)
+    return x.parts[limits]
 
 
 class Block(NamedTuple):
@@ -345,18 +356,17 @@ def row_products(a: Operand, b: Operand, allowed: Mask | None) -> Array:
 
 
 def sizes(
-    problem: AttentionProblem, weights: Array, sums: Array, reach: Array, allowed: Mask | None
+    problem: AttentionProblem, weights: Array, sums: Array, x: Operand, allowed: Mask | None
 ) -> tuple[Array, Array]:
-    """Return upper bounds of Σ_j w_ij x_j for x ≥ 0, given the sums of the weights of each row.
-    Return also upper bounds of Σ_j x_j over the visible keys of the row.
+    """Return upper bounds of Σ_j w_ij |x_j|, given the sums of the weights of each row. Return also
+    upper bounds of Σ_j |x_j| over the visible keys of the row.
 
-    If one number for each row is enough and all keys are visible to every row, the largest x_j of
+    If one number for each row is enough and all keys are visible to every row, the largest |x_j| of
     each column stands for all of them. That saves a matrix product.
     """
     if problem.elementwise or allowed is not None:
-        return weights @ reach, readable(problem, reach, allowed)
-    largest = reach.max(axis=-2, keepdims=True)
-    return sums * largest, reach.shape[-2] * largest
+        return weights @ x.reach, readable(problem, x.reach, allowed)
+    return sums * x.highest, x.shape[-2] * x.highest
 
 
 def expm1(tau: Array) -> Array:
