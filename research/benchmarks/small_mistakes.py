@@ -8,7 +8,7 @@ are planted in the formula of attention in float32, whose output is stored in th
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 import oracles
+from oracles.formats import Arithmetic
 from properties.contract.caller import LIKELY
 from properties.inspection.exact_probes import Sizes, pair_probe, turns
 from research.benchmarks.kernels import ARITHMETIC, BACKENDS, DTYPES, Array, Problem, draw, kernel, to_numpy, to_torch
@@ -26,7 +27,7 @@ __all__ = ["MISTAKES", "main"]
 
 LENGTHS = (128, 1024, 4096, 16384, 131072)
 _QUERIES, _WIDTH = 16, 128
-_PROBE_ROWS, _MOST_PROBES = 64, 4
+_PROBE_ROWS = 64
 _TILE = 64
 
 
@@ -88,43 +89,56 @@ def planted(problem: Problem, dtype: str, mistake: Mistake) -> Array:
     return np.asarray(to_numpy(out.to(DTYPES[dtype])))
 
 
-class Judge:
-    """What four criteria say about an output, as a text, and whether they see a mistake."""
+Kernel = Callable[[Problem], Array]
+Cell = tuple[list[str], list[bool]]
+"""The text of each criterion, and whether it sees something."""
+Row = Sequence[Cell]
+"""The cells of a kernel, one for each number of keys."""
 
-    def __init__(self, dtype: str, n_k: int, seed: int, arithmetic: str) -> None:
-        self.arithmetic = oracles.preset(arithmetic)
-        self.problem = draw(dtype, (_QUERIES, n_k, _WIDTH), seed)
-        p, a = self.problem, self.arithmetic
-        self.limit, self.line = (
-            oracles.scaled_dot_product_attention(p.q, p.k, p.v, arithmetic=each)
-            for each in (a, replace(a, likely=LIKELY))
-        )
-        sizes = Sizes(_PROBE_ROWS, n_k, _WIDTH, _WIDTH, _WIDTH**-0.5)
-        found = (pair_probe(sizes, a, turn) for turn in range(min(turns(sizes), _MOST_PROBES)))
-        self.probes = [probe for probe in found if probe is not None]
 
-    def cells(self, run: Callable[[Problem], Array]) -> tuple[list[str], list[bool]]:
-        """The text of each criterion, and whether it sees something."""
-        p, random = self.problem, run(self.problem)
-        limit, line = (float(x.excess(random).max()) for x in (self.limit, self.line))
-        off, number = 0, 0
-        for probe in self.probes:
-            q, k, v, _, _ = probe.problem
-            excluded = probe.possible.excludes(run(replace(p, q=q, k=k, v=v, g=v[: len(q)])))
-            off, number = off + int(excluded.sum()), number + excluded.size
-        slopes = matched_filters(p.q, p.k, p.v, random, self.arithmetic)
-        best = max(slopes, key=lambda slope: slope.evidence)
-        texts = [f"{limit:.2g}", f"{line:.2g}", f"{off} of {number} off" if off else ""]
+def cells(dtype: str, n_k: int, seed: int, arithmetic: str, kernels: Sequence[Kernel]) -> list[Cell]:
+    """What four criteria say about the output of each kernel at a number of keys."""
+    a, p = oracles.preset(arithmetic), draw(dtype, (_QUERIES, n_k, _WIDTH), seed)
+    limit, line = (
+        oracles.scaled_dot_product_attention(p.q, p.k, p.v, arithmetic=each) for each in (a, replace(a, likely=LIKELY))
+    )
+
+    def cell(out: Array, off: tuple[int, int]) -> Cell:
+        best = max(matched_filters(p.q, p.k, p.v, out, a), key=lambda slope: slope.evidence)
+        of_limit, of_line = float(limit.excess(out).max()), float(line.excess(out).max())
+        texts = [f"{of_limit:.2g}", f"{of_line:.2g}", "{} of {} off".format(*off) if off[0] else ""]
         texts.append(f"{best.name}: {best.slope:.2g} ± {best.error:.1g}" if best.evidence else "")
-        return texts, [limit > 1, line > 1, off > 0, best.suspicious]
+        return texts, [of_limit > 1, of_line > 1, off[0] > 0, best.suspicious]
+
+    return [cell(run(p), off) for run, off in zip(kernels, _off(p, a, kernels), strict=True)]
 
 
-def _row(name: str, columns: Sequence[tuple[list[str], list[bool]]]) -> str:
-    cells = [
+def _sizes(n_k: int) -> Sizes:
+    return Sizes(_PROBE_ROWS, n_k, _WIDTH, _WIDTH, _WIDTH**-0.5)
+
+
+def _off(p: Problem, a: Arithmetic, kernels: Sequence[Kernel]) -> Sequence[tuple[int, int]]:
+    """How many outputs of each kernel no correct kernel may store on the probes, and how many outputs
+    there are.
+    """
+    sizes = _sizes(p.k.shape[0])
+    found = np.zeros((len(kernels), 2), int)
+    for turn in range(turns(sizes)):
+        if (probe := pair_probe(sizes, a, turn)) is None:
+            continue
+        q, k, v, _, _ = probe.problem
+        for place, run in enumerate(kernels):
+            excluded = probe.possible.excludes(run(replace(p, q=q, k=k, v=v, g=v[: len(q)])))
+            found[place] += excluded.sum(), excluded.size
+    return [(int(off), int(number)) for off, number in found]
+
+
+def _row(name: str, columns: Row) -> str:
+    parts = [
         " · ".join(f"**{text}**" if seen else text or "–" for text, seen in zip(texts, saw, strict=True))
         for texts, saw in columns
     ]
-    return f"| {' | '.join([name, *cells])} |"
+    return f"| {' | '.join([name, *parts])} |"
 
 
 def _correct(problem: Problem, dtype: str, backend: str) -> Array:
@@ -132,27 +146,32 @@ def _correct(problem: Problem, dtype: str, backend: str) -> Array:
     return np.asarray(kernel(problem, dtype, backend)["out"])
 
 
+def _rows(dtype: str, lengths: Sequence[int], seed: int, own: str, kernels: Mapping[str, Kernel]) -> dict[str, Row]:
+    """The cells of each kernel, for each number of keys, by the limits of an arithmetic."""
+    columns = [cells(dtype, n_k, seed, own, [*kernels.values()]) for n_k in lengths]
+    return dict(zip(kernels, zip(*columns, strict=True), strict=True))
+
+
 def page(dtypes: Sequence[str], lengths: Sequence[int], seed: int) -> tuple[str, int]:
     """The tables, in Markdown, and the number of cells that are wrong: a correct kernel that is
     refused, or a mistake that nothing sees.
     """
-    lines, wrong = (
-        [_INTRODUCTION.format(queries=_QUERIES, width=_WIDTH, line=LIKELY, rows=_PROBE_ROWS, probes=_MOST_PROBES)],
-        0,
-    )
+    longest = max(lengths)
+    sizes = {"queries": _QUERIES, "width": _WIDTH, "rows": _PROBE_ROWS, "longest": longest}
+    lines, wrong = [_INTRODUCTION.format(line=LIKELY, calls=turns(_sizes(longest)), **sizes)], 0
     for dtype in dtypes:
-        judges = [Judge(dtype, n_k, seed, dtype) for n_k in lengths]
-        lines += ["", f"| {dtype}, keys: | {' | '.join(map(str, lengths))} |", "| --- " * (len(lengths) + 1) + "|"]
+        correct, mistaken = (
+            dict[str, Row](),
+            {each.name: partial(planted, dtype=dtype, mistake=each) for each in MISTAKES},
+        )
         for backend in BACKENDS:
-            own = ARITHMETIC[dtype, backend]
-            of_kernel = judges if own == dtype else [Judge(dtype, n_k, seed, own) for n_k in lengths]
-            columns = [judge.cells(partial(_correct, dtype=dtype, backend=backend)) for judge in of_kernel]
-            wrong += sum(saw[0] or saw[2] for _, saw in columns)
-            lines.append(_row(f"torch {backend}, correct", columns))
-        for mistake in MISTAKES:
-            columns = [judge.cells(partial(planted, dtype=dtype, mistake=mistake)) for judge in judges]
-            wrong += sum(not any(saw) for _, saw in columns)
-            lines.append(_row(mistake.name, columns))
+            torch_s = {f"torch {backend}, correct": partial(_correct, dtype=dtype, backend=backend)}
+            correct |= _rows(dtype, lengths, seed, ARITHMETIC[dtype, backend], torch_s)
+        wrong_rows = _rows(dtype, lengths, seed, dtype, mistaken)
+        wrong += sum(saw[0] or saw[2] for row in correct.values() for _, saw in row)
+        wrong += sum(not any(saw) for row in wrong_rows.values() for _, saw in row)
+        lines += ["", f"| {dtype}, keys: | {' | '.join(map(str, lengths))} |", "| --- " * (len(lengths) + 1) + "|"]
+        lines += [_row(name, row) for name, row in (correct | wrong_rows).items()]
     lines += ["", f"Cells in which a correct kernel is refused, or nothing sees a mistake: {wrong}."]
     return "\n".join(lines), wrong
 
@@ -165,8 +184,8 @@ kernel its own. A cell has four criteria:
 
 1. the error limit, on standard normal inputs: the largest error ÷ limit
 2. the statistical line (λ = {line:g}), on the same inputs: the largest error ÷ line
-3. the exact probes, on their own inputs, of {rows} queries in up to {probes} calls: how many outputs no correct kernel
-   may store
+3. the exact probes, on their own inputs, of {rows} queries in as many calls as a pair in each tile of 64 keys needs
+   ({calls} at {longest} keys): how many outputs no correct kernel may store
 4. the matched filters, on the inputs of 1: the direction with the most evidence, its slope ± its standard error
 
 **Bold**: the criterion sees the mistake. The limit and the probe are proofs; the line and the filters are
