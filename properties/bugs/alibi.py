@@ -20,7 +20,7 @@ _EQUALS = "ALiBi equals a bias of slopes times distances"
     law="a chunk of queries gives the same rows as all queries",
     effect="While decoding, the only query has distance 0 from the first key.",
     repair="Add the offset to the rows: distances count from the position of the query.",
-    citations=("keras-team/keras-hub#2861", "keras-team/keras-hub#2977"),
+    citations="keras-team/keras-hub#2861; keras-team/keras-hub#2977",
 )
 def attention_alibi_ignores_the_offset(t: Array, alibi: Any, offset: Any) -> Array:
     """The code counts the distances of ALiBi from row 0, and ignores the offset."""
@@ -33,7 +33,7 @@ def attention_alibi_ignores_the_offset(t: Array, alibi: Any, offset: Any) -> Arr
     law=_EQUALS,
     effect="Without causality, the keys after a query gain weight with their distance.",
     repair="Take the absolute value of j − p.",
-    citations=("lucidrains/x-transformers#88", "ofirpress/attention_with_linear_biases#5"),
+    citations="lucidrains/x-transformers#88; ofirpress/attention_with_linear_biases#5",
     only_under={"alibi_reference": "distance"},
 )
 def attention_alibi_with_a_sign(p: Any, n_k: int) -> Array:
@@ -47,7 +47,7 @@ def attention_alibi_with_a_sign(p: Any, n_k: int) -> Array:
     law=_EQUALS,
     effect="All slopes are √d times too small.",
     repair="Add ALiBi after the scale, or divide the slopes by it.",
-    citations=("bigscience-workshop/Megatron-DeepSpeed#222",),
+    citations="bigscience-workshop/Megatron-DeepSpeed#222",
 )
 def attention_alibi_times_the_scale(q: Array, k: Array, **options: Any) -> Any:
     """The code adds ALiBi to the products before it multiplies the sum by the scale."""
@@ -89,7 +89,7 @@ def attention_alibi_in_the_wrong_base(t: Array, alibi: Any, offset: Any) -> Arra
     law=_EQUALS,
     effect="The heads of every rank except the first have wrong slopes.",
     repair="Pass the slopes of the rank's own heads.",
-    citations=("flashinfer-ai/flashinfer#1606", "flashinfer-ai/flashinfer#5101"),
+    citations="flashinfer-ai/flashinfer#1606; flashinfer-ai/flashinfer#5101",
 )
 def attention_alibi_of_the_first_rank(t: Array, alibi: Any, offset: Any) -> Array:
     """With an even number of heads, the second of two ranks reads the slopes of the first rank."""
@@ -104,7 +104,7 @@ def attention_alibi_of_the_first_rank(t: Array, alibi: Any, offset: Any) -> Arra
     law=_EQUALS,
     effect="The query's own key has a bias; the log-sum-exp is off by one slope.",
     repair="Count the distance from the query's own position.",
-    citations=("vllm-project/vllm#945",),
+    citations="vllm-project/vllm#945",
     only_under={"alibi_reference": "distance"},
 )
 def attention_alibi_counted_from_the_next_position(p: Any, n_k: int) -> Array:

@@ -19,7 +19,7 @@ bug = Register()
     public=True,
     effect="With an odd width, all pairs except the first have other frequencies.",
     repair="Divide 2i by the width, not i by half of the width rounded down.",
-    citations=("rasbt/LLMs-from-scratch#410", "huggingface/transformers#35233"),
+    citations="rasbt/LLMs-from-scratch#410; huggingface/transformers#35233",
 )
 def rope_odd_dim_exponent(dim: int) -> Array:
     """The exponent is i / (d // 2), which equals 2i/d for an even d only."""
@@ -32,7 +32,7 @@ def rope_odd_dim_exponent(dim: int) -> Array:
     law="rope is within its error limit",
     effect="Every frequency is 10000^(2/d) times too large.",
     repair="Count pairs from 0 and use 2i/d; the paper counts pairs from 1.",
-    citations=("bkitano/llama-from-scratch#8", "stanford-cs336/assignment1-basics#22"),
+    citations="bkitano/llama-from-scratch#8; stanford-cs336/assignment1-basics#22",
 )
 def rope_exponent_counts_from_one(dim: int) -> Array:
     """The exponent is 2(i − 1)/d, a formula for pairs that count from 1."""
@@ -58,7 +58,7 @@ def inv_freq_counts_from_one(dim: int) -> Array:
     law="rope is within its error limit",
     effect="The slowest pair rotates a hundred times too fast.",
     repair="Double the index of the pair: arange(0, d, 2) / d.",
-    citations=("rasbt/LLMs-from-scratch#410 (the change that is proposed there)", "huggingface/transformers#35233"),
+    citations="rasbt/LLMs-from-scratch#410 (the change that is proposed there); huggingface/transformers#35233",
 )
 def rope_exponent_not_doubled(dim: int) -> Array:
     """The exponent of pair i is i/d instead of 2i/d."""
@@ -110,7 +110,7 @@ def rope_frequencies_rise(dim: int) -> Array:
     law="the sinusoidal encoding is within its error limit",
     effect="Every frequency is 1, so rows that are 2π apart look nearly the same.",
     repair="Divide in floating point.",
-    citations=("Kyubyong/transformer#81",),
+    citations="Kyubyong/transformer#81",
 )
 def sin_integer_exponent(dim: int) -> Array:
     """The code divides the exponent as an integer, which gives 0 for every pair."""
@@ -123,7 +123,7 @@ def sin_integer_exponent(dim: int) -> Array:
     law="the sinusoidal encoding is within its error limit",
     effect="Frequencies fall by a factor e from pair to pair for every width, so most columns are constant.",
     repair="Put the divisor into parentheses: -log(10000) / (dim // 2).",
-    citations=("zju3dv/LoFTR#41", "GrumpyZhou/image-matching-toolbox#36"),
+    citations="zju3dv/LoFTR#41; GrumpyZhou/image-matching-toolbox#36",
 )
 def sin_floor_division_comes_last(head_dim: int) -> Array:
     """The step of the logarithm is (-log(10000) / dim) // 2 instead of -log(10000) / (dim // 2)."""
@@ -151,7 +151,7 @@ def rope_frequencies_by_products(head_dim: int) -> Array:
     law="angles equal positions times frequencies",
     effect="Angles at long positions are wrong by whole radians.",
     repair="Compute and store frequencies in float32 or wider.",
-    citations=("sgl-project/sglang-jax#1472", "Modalities/modalities#462", "NVIDIA/Megatron-LM#744"),
+    citations="sgl-project/sglang-jax#1472; Modalities/modalities#462; NVIDIA/Megatron-LM#744",
 )
 def inv_freq_in_bfloat16(head_dim: int) -> Array:
     """The code rounds the frequencies to bfloat16, the type of the model."""
@@ -177,7 +177,7 @@ def inv_freq_no_lanes_raises(head_dim: int) -> Array:
     remembers=True,
     effect="Narrow heads rotate by the frequencies of wide heads.",
     repair="Add the width to the key of the cache.",
-    citations=("ml-explore/mlx#561",),
+    citations="ml-explore/mlx#561",
 )
 def rope_cache_ignores_width(memory: Memory, head_dim: int) -> Array:
     """The code computes frequencies for the widest head so far, and narrower heads use the first of
@@ -207,10 +207,8 @@ def inv_freq_odd_width_short(head_dim: int) -> Array:
     effect="Angles have a relative error of up to 0.4 %, which far from the start is whole rotations.",
     repair="Store inverse frequencies in float32 or wider for every type of the weights.",
     citations=(
-        "sgl-project/sglang-jax#1472",
-        "huggingface/transformers#29496",
-        "huggingface/transformers#29285",
-        "EleutherAI/gpt-neox#1003",
+        "sgl-project/sglang-jax#1472; huggingface/transformers#29496; huggingface/transformers#29285; "
+        "EleutherAI/gpt-neox#1003"
     ),
 )
 def rope_inv_freq_bf16(start_pos: int, seq_len: int, dim: int) -> Array:
@@ -226,7 +224,7 @@ def rope_inv_freq_bf16(start_pos: int, seq_len: int, dim: int) -> Array:
     requires=("long positions",),
     effect="At position 100000 angles are wrong by up to 4/1000, and neighbours differ by more or less than one step.",
     repair="Multiply and reduce in float64, or reduce positions before the product.",
-    citations=("kekzl/imp#1316", "kekzl/imp#1325"),
+    citations="kekzl/imp#1316; kekzl/imp#1325",
 )
 def rope_angle_in_float32(start_pos: int, seq_len: int, dim: int) -> Array:
     """From position 4096 on, the code rounds the product of position and frequency to float32."""
@@ -241,7 +239,7 @@ def rope_angle_in_float32(start_pos: int, seq_len: int, dim: int) -> Array:
     requires=("long positions",),
     effect="Neighbouring positions from 2048 on have equal angles.",
     repair="Multiply in float32 or wider.",
-    citations=("EleutherAI/gpt-neox#1003",),
+    citations="EleutherAI/gpt-neox#1003",
 )
 def rope_angles_in_float16(start_pos: int, seq_len: int, dim: int) -> Array:
     """The code rounds the product of position and frequency to the eleven bits of float16."""

@@ -66,8 +66,8 @@ class Bug:
     NumPy float64 that has the bug, and has no memory of earlier calls.
 
     `mechanism`, `effect` and `repair` are sentences: what the code does wrong, what a user sees,
-    and what to change. `citations` names public reports (owner/repo#number). Where nobody has
-    reported the bug, `origin` says how code gets it. `law` names the law that should detect the
+    and what to change. `citations` names public reports (owner/repo#1; owner/repo#2). Where nobody
+    has reported the bug, `origin` says how code gets it. `law` names the law that should detect the
     bug.
 
     `requires` says what a test must do in addition to calling the mutant on arrays. `public` marks
@@ -84,7 +84,7 @@ class Bug:
     effect: str = ""
     repair: str = ""
     law: str
-    citations: tuple[str, ...] = ()
+    citations: str = ""
     origin: str = ""
     requires: tuple[Requirement, ...] = ()
     public: bool = False
@@ -109,7 +109,7 @@ class Bug:
     @property
     def citation(self) -> str:
         """The public reports in one line. A bug without a report has "none: " and its origin."""
-        return "; ".join(self.citations) or f"none: {self.origin}"
+        return self.citations or f"none: {self.origin}"
 
 
 def _takes_options(function: Mutant) -> bool:
@@ -169,7 +169,7 @@ class Register:
     and its docstring is a sentence that says what the code does wrong:
 
         @bug.in_step("row_term", seen="scaled_dot_product_attention_vjp", law="…", effect="…", repair="…",
-                     citations=("owner/repo#1", "owner/repo#2"))
+                     citations="owner/repo#1; owner/repo#2")
         def vjp_missing_rowdot(weights, grad_weights):
             \"\"\"The backward leaves out the term of each row.\"\"\"
             return np.zeros(())

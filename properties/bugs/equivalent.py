@@ -26,7 +26,7 @@ bug = Register()
     without=(SDPA_JVP, MHA_JVP),
     law="none",
     public=True,
-    citations=("tinygrad/tinygrad#2425",),
+    citations="tinygrad/tinygrad#2425",
 )
 def sdpa_mask_adds_one(q: Array, k: Array) -> Array:
     """The mask adds 1 instead of 0 to every visible score, which does not change the softmax."""
@@ -38,7 +38,7 @@ def sdpa_mask_adds_one(q: Array, k: Array) -> Array:
     seen=SDPA,
     without=(SDPA_JVP, MHA_JVP),
     law="none",
-    citations=("vllm-project/vllm#945",),
+    citations="vllm-project/vllm#945",
 )
 def sdpa_alibi_counted_from_one(q: Array, k: Array) -> Array:
     """The distances of ALiBi are j − n + 1 instead of j − n, which adds one slope to all keys of a
@@ -51,7 +51,7 @@ def sdpa_alibi_counted_from_one(q: Array, k: Array) -> Array:
     "causal_mask",
     law="none",
     public=True,
-    citations=("RVC-Boss/GPT-SoVITS#965", "TransformerLensOrg/TransformerLens#284"),
+    citations="RVC-Boss/GPT-SoVITS#965; TransformerLensOrg/TransformerLens#284",
 )
 def causal_as_complement_of_the_future(n_q: int, n_k: int | None = None) -> Any:
     """The code inverts triu with diagonal 1, the future keys."""
@@ -62,7 +62,7 @@ def causal_as_complement_of_the_future(n_q: int, n_k: int | None = None) -> Any:
     SDPA_VJP,
     law="none",
     public=True,
-    citations=("huggingface/picotron#37",),
+    citations="huggingface/picotron#37",
 )
 def vjp_row_terms_from_outputs(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> tuple[Array, ...]:
     """The term of each row is Σ o·g instead of Σ P·dP; the two are equal because o = P v."""
@@ -74,7 +74,7 @@ def vjp_row_terms_from_outputs(q: Array, k: Array, v: Array, mask: Mask, grad_ou
     "normalized",
     seen=SOFTMAX,
     law="none",
-    citations=("iree-org/iree#24178",),
+    citations="iree-org/iree#24178",
 )
 def softmax_sum_is_at_least_one(e: Array) -> Array:
     """The code raises the sum of exponentials to at least 1; after the maximum is subtracted, the
@@ -133,7 +133,7 @@ def sdpa_blocked_padding(q: Array, k: Array, v: Array, mask: Mask = None) -> Arr
     seen="rope_vjp",
     without=("apply_rotary_vjp",),
     law="none",
-    citations=("PaddlePaddle/Paddle#74716",),
+    citations="PaddlePaddle/Paddle#74716",
 )
 def rope_vjp_sin_after_rotate_of_rotations(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The gradient is g ⊙ cos − rotated(g) ⊙ sin, which is correct because both channels of a
@@ -145,7 +145,7 @@ def rope_vjp_sin_after_rotate_of_rotations(x: Array, cos: Array, sin: Array, gra
     "yarn_multiplier",
     seen="rotary_frequencies",
     law="none",
-    citations=("turboderp-org/exllamav3#259",),
+    citations="turboderp-org/exllamav3#259",
 )
 def yarn_equal_weights_leave_the_softmax_alone(
     factor: float, mscale: Any, mscale_all_dim: Any, attention_factor: Any
@@ -162,7 +162,7 @@ def yarn_equal_weights_leave_the_softmax_alone(
     "longrope_list",
     seen="rotary_frequencies",
     law="none",
-    citations=("vllm-project/vllm#27431",),
+    citations="vllm-project/vllm#27431",
 )
 def longrope_list_changes_within_a_sequence(seq_len: int | None, given: Any) -> Any:
     """Each call chooses the list by its length, so the list changes when a sequence passes the

@@ -30,7 +30,7 @@ ATTENTION, VJP, JVP, MERGE, SLOPES, BIAS = (
     law="a window equals the mask of its band",
     effect="Each full window has one key too many, and logits drift slightly.",
     repair="Subtract 1 for the key of the query if the number is a count.",
-    citations=("NVIDIA-NeMo/Megatron-Bridge#2656", "ml-explore/mlx-lm#390"),
+    citations="NVIDIA-NeMo/Megatron-Bridge#2656; ml-explore/mlx-lm#390",
 )
 def attention_window_one_key_too_many(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
     """The code passes a count of keys as a left bound, which shows one key more."""
@@ -43,7 +43,7 @@ def attention_window_one_key_too_many(p: Any, j: Any, left: int | None, right_si
     law="a window equals the mask of its band",
     effect="Decoding and prefill differ by the oldest key.",
     repair="Show L + 1 keys for a bound of L.",
-    citations=("lightseekorg/tokenspeed#578", "microsoft/unilm#1612"),
+    citations="lightseekorg/tokenspeed#578; microsoft/unilm#1612",
     only_under={"window": "bound"},
 )
 def attention_window_one_key_short(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
@@ -123,7 +123,7 @@ def attention_window_without_a_right_side(p: Any, j: Any, left: int | None, righ
     law="a chunk of queries gives the same rows as all queries",
     effect="With a cache, decoding attends to the wrong keys.",
     repair="Add the offset to the rows of the window.",
-    citations=("keras-team/keras-hub#1738",),
+    citations="keras-team/keras-hub#1738",
 )
 def attention_window_ignores_the_offset(shape: tuple[int, ...], window: Any = (None, None), **others: Any) -> Any:
     """The window counts rows from 0 and ignores the offset; the causal mask uses the offset."""
@@ -151,7 +151,7 @@ def attention_offset_ignored(n_q: int, n_k: int, offset: Any) -> Any:
     without=(BIAS,),
     effect="Positions jump after the prompt, and queries see the future.",
     repair="Add the offset in one place.",
-    citations=("skyzh/tiny-llm#46",),
+    citations="skyzh/tiny-llm#46",
 )
 def attention_offset_added_twice(n_q: int, n_k: int, offset: Any) -> Any:
     """The cache adds the offset, and attention adds it again."""
@@ -183,7 +183,7 @@ def attention_offset_of_the_first_for_all(n_q: int, n_k: int, offset: Any) -> An
     law="a softcap bounds the log-sum-exp",
     effect="Results with softcaps of 0, 5 and 50 are identical.",
     repair="Apply the softcap.",
-    citations=("sgl-project/sgl-kernel-xpu#491",),
+    citations="sgl-project/sgl-kernel-xpu#491",
 )
 def attention_cap_ignored(s: Array, softcap: float | None) -> Array:
     """The code stores the softcap and never applies it."""
@@ -196,7 +196,7 @@ def attention_cap_ignored(s: Array, softcap: float | None) -> Array:
     law="a constant bias changes only the log-sum-exp",
     effect="The softcap reduces large biases.",
     repair="Apply the softcap to the scores, then add the bias.",
-    citations=("emmtrix/emx-onnx-cgen#731", "onnx/onnx#7867"),
+    citations="emmtrix/emx-onnx-cgen#731; onnx/onnx#7867",
 )
 def attention_cap_after_the_bias(
     s: Array, softcap: float | None, bias: Any, alibi: Any = None, offset: Any = None
@@ -269,7 +269,7 @@ def attention_cap_slope_of_the_score(s: Array, softcap: float | None) -> Array:
     law="a constant bias changes only the log-sum-exp",
     effect="Far keys get more weight than near ones, if the bias prefers near keys.",
     repair="Add the bias.",
-    citations=("meta-pytorch/attention-gym#86",),
+    citations="meta-pytorch/attention-gym#86",
 )
 def attention_bias_negated(t: Array, bias: Any) -> Array:
     """The code subtracts the bias."""
@@ -295,7 +295,7 @@ def attention_bias_of_the_first_head(t: Array, bias: Any) -> Array:
     law="a constant bias changes only the log-sum-exp",
     effect="Biases are √d times too weak.",
     repair="Add the bias as it is to the scaled scores.",
-    citations=("NVIDIA/TransformerEngine#103", "tenstorrent/tt-metal#55337"),
+    citations="NVIDIA/TransformerEngine#103; tenstorrent/tt-metal#55337",
 )
 def attention_bias_scaled(q: Array, k: Array, **options: Any) -> Any:
     """The code scales the bias together with the scores."""
@@ -339,7 +339,7 @@ def attention_bias_gradient_is_a_mean(du: Array, bias: Any) -> Any:
     law="gradients of bias and sink sum to grad_lse",
     effect="The gradient has the wrong size.",
     repair="Sum over the broadcast axes.",
-    citations=("HKUSTDial/flash-sparse-attention#199",),
+    citations="HKUSTDial/flash-sparse-attention#199",
 )
 def attention_bias_gradient_not_reduced(du: Array, bias: Any) -> Any:
     """The gradient of a broadcast bias takes the first entries instead of the sum over the
@@ -359,7 +359,7 @@ def attention_bias_gradient_not_reduced(du: Array, bias: Any) -> Any:
     law="a fully masked row with options follows its convention",
     effect="Fully masked rows are NaN instead of 0.",
     repair="Include the sink in the maximum.",
-    citations=("NVIDIA/TensorRT-LLM#19220",),
+    citations="NVIDIA/TensorRT-LLM#19220",
 )
 def attention_sink_over_a_sentinel(u: Array, may: Any, sink: Any) -> Array:
     """The largest logit of a row without visible keys is a sentinel of −1e5, so e^(sink + 1e5) is
@@ -374,7 +374,7 @@ def attention_sink_over_a_sentinel(u: Array, may: Any, sink: Any) -> Array:
     law="a sink equals one more key with value 0",
     effect="Adding a constant to all scores changes the weights.",
     repair="Add e^(sink − largest).",
-    citations=("kyegomez/AttentionIsOFFByOne#5",),
+    citations="kyegomez/AttentionIsOFFByOne#5",
 )
 def attention_sink_after_the_shift(sink: Any, largest: Array) -> Array:
     """The code subtracts the largest logit from all logits except the sink, and then adds e^sink."""
@@ -405,7 +405,7 @@ def attention_sink_beside_shifted_scores() -> tuple[Callable[..., Array], ...]:
     law="a sink equals one more key with value 0",
     effect="The result is a softmax without sinks.",
     repair="Pass the sinks to the kernel.",
-    citations=("vllm-project/vllm-metal#550",),
+    citations="vllm-project/vllm-metal#550",
 )
 def attention_sink_ignored(sink: Any, largest: Array) -> Array:
     """The code never reaches the part that handles sinks."""
@@ -471,7 +471,7 @@ def attention_sink_of_the_key_head(q: Array, k: Array, **options: Any) -> Any:
     law="gradients of bias and sink sum to grad_lse",
     effect="Sinks do not learn.",
     repair="Return Σ w_sink·(g_lse − δ).",
-    citations=("Dao-AILab/flash-attention#1973",),
+    citations="Dao-AILab/flash-attention#1973",
 )
 def attention_sink_without_a_gradient(of_sink: Array, delta: Array, of_lse: Array, sink: Any) -> Any:
     """The gradient of the sinks is 0."""
@@ -517,7 +517,7 @@ def attention_lse_without_the_largest(largest: Array, total: Array) -> Array:
     law="merging attention over two parts of the keys gives the whole",
     effect="Log-sum-exps are wrong by a factor of up to 1.44.",
     repair="Convert both, or neither.",
-    citations=("lightseekorg/tokenspeed#571",),
+    citations="lightseekorg/tokenspeed#571",
 )
 def attention_lse_in_base_two(largest: Array, total: Array) -> Array:
     """The code adds the binary logarithm of the sum to the natural largest logit."""
@@ -531,7 +531,7 @@ def attention_lse_in_base_two(largest: Array, total: Array) -> Array:
     law="merging attention over two parts of the keys gives the whole",
     effect="Parts merge as at a temperature of 1.44.",
     repair="Convert only a binary log-sum-exp.",
-    citations=("pytorch/pytorch#181645",),
+    citations="pytorch/pytorch#181645",
     only_under={"lse_base": "e"},
 )
 def attention_lse_converted_twice(largest: Array, total: Array) -> Array:
@@ -546,7 +546,7 @@ def attention_lse_converted_twice(largest: Array, total: Array) -> Array:
     law="attention with options is within its error limit",
     effect="In a merge, such a row takes all the weight, and the result is NaN.",
     repair="Return −∞, the logarithm of 0.",
-    citations=("Dao-AILab/flash-attention#978",),
+    citations="Dao-AILab/flash-attention#978",
 )
 def attention_lse_of_nothing_is_infinite(largest: Array, total: Array) -> Array:
     """The log-sum-exp of a fully masked row is +∞, so that exp(score − lse) is 0 in the backward."""
@@ -561,7 +561,7 @@ def attention_lse_of_nothing_is_infinite(largest: Array, total: Array) -> Array:
     law="attention with options is within its error limit",
     effect="In a merge, such a row takes weight and moves the output towards 0.",
     repair="Return −∞, the logarithm of 0.",
-    citations=("pytorch/pytorch#134650", "flashinfer-ai/flashinfer#4452"),
+    citations="pytorch/pytorch#134650; flashinfer-ai/flashinfer#4452",
 )
 def attention_lse_of_nothing_is_zero(largest: Array, total: Array) -> Array:
     """The log-sum-exp of a fully masked row is 0, as for one key with a score of 0."""
@@ -575,7 +575,7 @@ def attention_lse_of_nothing_is_zero(largest: Array, total: Array) -> Array:
     law="VJP and JVP are adjoint",
     effect="A loss on the log-sum-exp alone has zero gradients.",
     repair="Add the cotangent to T − δ.",
-    citations=("Dao-AILab/flash-attention#889",),
+    citations="Dao-AILab/flash-attention#889",
 )
 def attention_lse_without_a_gradient(w: Array, of_weights: Array, delta: Array, of_lse: Array) -> Array:
     """The code ignores the cotangent of the log-sum-exp."""
@@ -616,7 +616,7 @@ def attention_scale_of_zero_is_none(width: int, scale: float | None) -> float:
     law="scale=s equals multiplying the queries by s",
     effect="With a scale of 0 or below, each row with a masked key is NaN.",
     repair="Mask the scaled scores.",
-    citations=("NVIDIA/cudnn-frontend#804",),
+    citations="NVIDIA/cudnn-frontend#804",
 )
 def attention_masked_before_the_scale(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
     """The code masks with −∞ before it scales: a scale of 0 gives NaN, and a negative scale gives
@@ -652,7 +652,7 @@ def attention_scale_given_and_its_own(width: int, scale: float | None) -> float:
     law="merging is associative",
     effect="With long prefixes errors reach 0.1; parts of equal weight merge correctly.",
     repair="Take exponentials in the base of the log-sum-exps.",
-    citations=("sgl-project/sglang#40903",),
+    citations="sgl-project/sglang#40903",
     only_under={"lse_base": "e"},
 )
 def merge_in_base_two(lse_a: Array, lse_b: Array) -> tuple[Array, Array, Array]:
@@ -666,7 +666,7 @@ def merge_in_base_two(lse_a: Array, lse_b: Array) -> tuple[Array, Array, Array]:
     law="merging an empty part changes nothing",
     effect="With fewer keys than splits, the code loses parts.",
     repair="Skip parts without keys.",
-    citations=("sgl-project/sgl-kernel-xpu#487",),
+    citations="sgl-project/sgl-kernel-xpu#487",
 )
 def merge_lost_with_an_empty_part(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> tuple[Array, Array]:
     """A part without keys overwrites the result of another part with −∞."""
@@ -715,7 +715,7 @@ def merge_without_the_largest(out_a: Array, lse_a: Array, out_b: Array, lse_b: A
     law="the slopes of n heads are every second slope of 2n heads",
     effect="Every head is one step too steep.",
     repair="Count heads from 1.",
-    citations=("paiml/aprender#2143",),
+    citations="paiml/aprender#2143",
 )
 def alibi_slopes_from_zero(num_heads: int) -> Array:
     """The code counts heads from 0, so the first slope is 1."""
@@ -729,7 +729,7 @@ def alibi_slopes_from_zero(num_heads: int) -> Array:
     law="biases are slopes times distances",
     effect="Every rank except the first has wrong slopes.",
     repair="Compute the slopes of all heads, and select the heads of the rank.",
-    citations=("flashinfer-ai/flashinfer#1606",),
+    citations="flashinfer-ai/flashinfer#1606",
 )
 def alibi_slopes_of_half_the_heads(num_heads: int) -> Array:
     """With two or more heads, each of two ranks computes the slopes of half as many heads, counted
@@ -745,7 +745,7 @@ def alibi_slopes_of_half_the_heads(num_heads: int) -> Array:
     law="biases are slopes times distances",
     effect="The model prefers the oldest token.",
     repair="Negate the distance.",
-    citations=("meta-pytorch/attention-gym#86",),
+    citations="meta-pytorch/attention-gym#86",
 )
 def alibi_rewards_distance(p: Any, n_k: int) -> Array:
     """The bias is slope·(p − j) instead of its negative."""

@@ -22,7 +22,7 @@ FREQUENCIES = "rotary_frequencies"
     law="a given attention factor is returned unchanged",
     effect="Cosines and sines are too large by 0.1·ln s + 1, and scores by the square of that.",
     repair="Use the given factor, or compute one.",
-    citations=("sgl-project/sglang#33558",),
+    citations="sgl-project/sglang#33558",
 )
 def yarn_attention_factor_twice(factor: float, mscale: Any, mscale_all_dim: Any, attention_factor: Any) -> float:
     """The code multiplies the given attention factor by the computed one."""
@@ -36,7 +36,7 @@ def yarn_attention_factor_twice(factor: float, mscale: Any, mscale_all_dim: Any,
     law="a given attention factor is returned unchanged",
     effect="Scores are wrong by a constant factor, unless the given factor equals the computed one.",
     repair="Use the given factor.",
-    citations=("ml-explore/mlx-lm#1507",),
+    citations="ml-explore/mlx-lm#1507",
 )
 def yarn_attention_factor_ignored(factor: float, mscale: Any, mscale_all_dim: Any, attention_factor: Any) -> float:
     """The code computes the attention factor although one is given."""
@@ -50,7 +50,7 @@ def yarn_attention_factor_ignored(factor: float, mscale: Any, mscale_all_dim: An
     law="the attention factor is m(s, mscale) / m(s, mscale_all_dim)",
     effect="If they differ, the temperature of the softmax is wrong.",
     repair="Compute m(s, mscale) / m(s, mscale_all_dim).",
-    citations=("NVIDIA/Megatron-LM#1429, in the scale of the softmax",),
+    citations="NVIDIA/Megatron-LM#1429, in the scale of the softmax",
 )
 def yarn_mscales_exchanged(factor: float, mscale: Any, mscale_all_dim: Any, attention_factor: Any) -> float:
     """The code exchanges mscale and mscale_all_dim."""
@@ -76,7 +76,7 @@ def yarn_second_mscale_ignored(factor: float, mscale: Any, mscale_all_dim: Any, 
     law="the YaRN ramp is a straight line between its ends",
     effect="The pairs of the ramp rotate slightly too fast or too slowly, which shows at far positions.",
     repair="Round the ends outwards unless `truncate` is off.",
-    citations=("keras-team/keras-hub#2981",),
+    citations="keras-team/keras-hub#2981",
 )
 def yarn_ramp_not_rounded(low: float, high: float, truncate: bool, r: int) -> tuple[float, float]:
     """The code never rounds the ends of the ramp, as if `truncate` were off."""
@@ -102,7 +102,7 @@ def yarn_ramp_always_rounded(low: float, high: float, truncate: bool, r: int) ->
     law="the YaRN ramp is a straight line between its ends",
     effect="With a long original length, slow pairs are interpolated too much.",
     repair="Limit the ramp to r − 1.",
-    citations=("keras-team/keras-hub#2981",),
+    citations="keras-team/keras-hub#2981",
 )
 def yarn_ramp_ends_at_the_last_pair(low: float, high: float, truncate: bool, r: int) -> tuple[float, float]:
     """The code limits the ramp to the number of the last pair instead of the last channel."""
@@ -158,7 +158,7 @@ def yarn_ramp_of_the_default_base(turns: float, r: int, base: float, original: i
     law="llama3 keeps fast frequencies and divides slow ones",
     effect="Short prompts are correct, and long prompts degrade.",
     repair="Read both `rope_type` and `type`, which older files use.",
-    citations=("lablup/mlxcel#1355",),
+    citations="lablup/mlxcel#1355",
 )
 def llama3_scaling_not_read(f: Array, **given: Any) -> Array:
     """The code parses the scaling and never uses it, so frequencies are the default ones."""
@@ -171,7 +171,7 @@ def llama3_scaling_not_read(f: Array, **given: Any) -> Array:
     law="llama3 keeps fast frequencies and divides slow ones",
     effect="On that path, the output is nonsense beyond some length.",
     repair="Compute frequencies in one place.",
-    citations=("unslothai/unsloth#6197",),
+    citations="unslothai/unsloth#6197",
 )
 def llama3_scaling_dropped_on_a_path(kind: str, f: Array, base: float, seq_len: int | None, given: Given) -> Any:
     """One path ignores the scaling, here the path of a given base."""
@@ -215,7 +215,7 @@ def llama3_without_a_band(waves: Array, low: float, high: float) -> Array:
     law="the sequence length selects the short or the long factors",
     effect="The result for that one length is wrong.",
     repair="Use the short list up to the original length, including it.",
-    citations=("unslothai/unsloth#10681",),
+    citations="unslothai/unsloth#10681",
 )
 def longrope_switched_below(seq_len: int | None, original: int) -> bool:
     """The code uses the long list at the original length too: it compares with ≥ instead of >."""
@@ -282,7 +282,7 @@ def longrope_attention_factor_of_yarn(factor: float, original: int, attention_fa
     law="every kind of rotary scaling with factor 1 equals the default",
     effect="The code scales short inputs too.",
     repair="Use the length of the input if it is beyond the original length.",
-    citations=("vllm-project/vllm#41236",),
+    citations="vllm-project/vllm#41236",
 )
 def dynamic_base_of_the_configured_length(
     base: float, r: int, seq_len: int | None, factor: float, max_position_embeddings: int
@@ -313,7 +313,7 @@ def dynamic_base_without_its_power(
     remembers=True,
     effect="The answer to a short prompt depends on earlier prompts.",
     repair="Compute the base for each sequence, or restore it below the original length.",
-    citations=("huggingface/transformers#25104, of keys that were rotated by the base of an earlier length",),
+    citations="huggingface/transformers#25104, of keys that were rotated by the base of an earlier length",
 )
 def dynamic_base_of_the_longest_so_far(memory: Memory, base: float, r: int, seq_len: int | None, **given: Any) -> float:
     """The base grows with the longest sequence so far and never shrinks."""
@@ -398,7 +398,7 @@ def frequencies_cached_without_their_base(memory: Memory, base: float, r: int) -
     law="frequencies form a geometric sequence",
     effect="Far positions are wrong by whole radians.",
     repair="Keep frequencies in float32, outside of the converted parameters.",
-    citations=("huggingface/transformers#29285", "NVIDIA/Megatron-LM#744"),
+    citations="huggingface/transformers#29285; NVIDIA/Megatron-LM#744",
 )
 def frequencies_converted_with_the_module(kind: str, head_dim: int, **given: Any) -> tuple[Array, Array]:
     """A conversion of the module to 16 bits also converts the buffer of its frequencies."""

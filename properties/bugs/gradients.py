@@ -21,7 +21,7 @@ bug = Register()
     public=True,
     effect="With two or more keys, dq and dk are wrong; dv is correct.",
     repair="Use dS = P ⊙ (dP − Σ P·dP).",
-    citations=("deeplearning4j/libnd4j#440", "Apiquet/DeepLearningFrameworkFromScratchCpp#1"),
+    citations="deeplearning4j/libnd4j#440; Apiquet/DeepLearningFrameworkFromScratchCpp#1",
 )
 def vjp_softmax_diagonal_only(weights: Array, grad_weights: Array) -> Array:
     """The backward of the softmax uses only the diagonal of its Jacobian: dS = P ⊙ (1 − P) ⊙ dP."""
@@ -36,7 +36,7 @@ def vjp_softmax_diagonal_only(weights: Array, grad_weights: Array) -> Array:
     public=True,
     effect="With two or more keys, dq and dk are wrong; dv is correct.",
     repair="Subtract Σ P·dP in each row.",
-    citations=("HomericIntelligence/Odyssey#2134",),
+    citations="HomericIntelligence/Odyssey#2134",
 )
 def vjp_missing_rowdot(weights: Array, grad_weights: Array) -> Array:
     """The backward computes dS = P ⊙ dP, without the term of the row."""
@@ -143,7 +143,7 @@ def vjp_row_terms_of_the_first_tile(weights: Array, grad_weights: Array) -> Arra
     public=True,
     effect="If the cotangent is a transposed or strided view, dq and dk are wrong; dv is correct.",
     repair="Use the strides of the cotangent.",
-    citations=("Dao-AILab/flash-attention#355", "ROCm/aiter#2808", "flagos-ai/FlagAttention#1"),
+    citations="Dao-AILab/flash-attention#355; ROCm/aiter#2808; flagos-ai/FlagAttention#1",
 )
 def vjp_noncontiguous_dout(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """For Σ o·g, the code reads g in memory order."""
@@ -159,7 +159,7 @@ def vjp_noncontiguous_dout(q: Array, k: Array, v: Array, mask: Mask, grad_out: A
     public=True,
     effect="dk and dv miss the last queries, unless their number is at most 64 or a multiple of 64.",
     repair="Round the number of blocks of queries up.",
-    citations=("flagos-ai/FlagGems#898", "flagos-ai/FlagGems#3607"),
+    citations="flagos-ai/FlagGems#898; flagos-ai/FlagGems#3607",
 )
 def vjp_tail_rows_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """With more than 64 queries, the queries after the last full block of 64 add nothing to dk and
@@ -209,7 +209,7 @@ def vjp_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
     law="columns of values are computed independently",
     effect="If values are wider than keys, dq is wrong, while dk and dv are correct.",
     repair="Take the width of values and cotangents from their own last axis.",
-    citations=("XunhaoLai/native-sparse-attention-triton#27",),
+    citations="XunhaoLai/native-sparse-attention-triton#27",
 )
 def vjp_queries_from_the_first_channels(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """For dq, the code reads the first d channels of v and of the cotangent, where d is the width of
@@ -352,7 +352,7 @@ def vjp_values_not_normalized(q: Array, k: Array, v: Array, mask: Mask, grad_out
     law="the content of keys masked for all queries does not matter",
     effect="Masked keys and values get gradients, and other gradients may overflow.",
     repair="Mask the recomputed scores like the forward.",
-    citations=("hao-ai-lab/FastVideo#925", "pytorch/pytorch#27461"),
+    citations="hao-ai-lab/FastVideo#925; pytorch/pytorch#27461",
 )
 def vjp_mask_forgotten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """The backward recomputes weights from unmasked scores and the masked log-sum-exp; it skips

@@ -74,7 +74,7 @@ def latent_rows_of_the_first_problem(latent: Array, value_dim: int) -> Array:
     law=_LAW,
     effect="The softmax is too flat, because the latent rows are wider than the heads of the model.",
     repair="Use the scale that is given: 1/√(d_nope + r).",
-    citations=("ollama/ollama#13893", "vllm-project/vllm#48652", "NVIDIA/Megatron-LM#1501"),
+    citations="ollama/ollama#13893; vllm-project/vllm#48652; NVIDIA/Megatron-LM#1501",
 )
 def latent_scale_of_the_latent_width(
     q: Array, latent: Array, value_dim: int, scale: float, **options: Any

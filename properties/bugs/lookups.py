@@ -92,7 +92,7 @@ def padding_of_nothing_raises(lengths: Any, max_len: int) -> Any:
     law="causal and padding masks combine by a logical and",
     effect="Queries attend to the future and to padding if one of the masks shows them.",
     repair="Combine masks of visible entries by `and`, and masks of masked entries by `or`.",
-    citations=("lucidrains/local-attention#5", "NVIDIA/TransformerEngine#1271"),
+    citations="lucidrains/local-attention#5; NVIDIA/TransformerEngine#1271",
 )
 def combined_by_or(first: Any, second: Any) -> Any:
     """The code combines the masks by `or`, which is correct for masks whose true entries are
@@ -105,7 +105,7 @@ def combined_by_or(first: Any, second: Any) -> Any:
     law="all-true masks change nothing, all-false masks mask everything",
     effect="Queries attend to padding only.",
     repair="Convert both masks to one polarity.",
-    citations=("InseeFrLab/torchTextClassifiers#92",),
+    citations="InseeFrLab/torchTextClassifiers#92",
 )
 def combined_second_inverted(first: Any, second: Any) -> Any:
     """The code treats true entries of the second mask as masked, as in many padding masks."""
@@ -170,7 +170,7 @@ def combined_without_entries_raises(first: Any, second: Any) -> Any:
     law="a lookup in a table of row numbers returns the requested numbers",
     effect="The entry of index 0 is lost.",
     repair="Treat a row as padding only if it is declared.",
-    citations=("facebookresearch/fairseq#1187",),
+    citations="facebookresearch/fairseq#1187",
 )
 def lookup_padding_row(table: Array, indices: Any) -> Array:
     """The code treats row 0 as the padding row and returns zeros for it."""
@@ -182,7 +182,7 @@ def lookup_padding_row(table: Array, indices: Any) -> Array:
     law="a lookup in a table of row numbers returns the requested numbers",
     effect="Index 0 gives the last row, and every other index gives the previous row.",
     repair="Count rows from 0, or shift the indices of a table from another language.",
-    citations=("mlverse/torch#220 (indices from 1, where an index of 0 raises instead)",),
+    citations="mlverse/torch#220 (indices from 1, where an index of 0 raises instead)",
 )
 def lookup_counts_from_one(table: Array, indices: Any) -> Array:
     """Indices count from 1, so 0 wraps around to the end."""
@@ -277,7 +277,7 @@ def lookup_no_indices_raises(table: Array, indices: Any) -> Array:
     repair=(
         "Index with the position; an offset of padding_idx + 1 belongs to checkpoints whose tables have two more rows."
     ),
-    citations=("huggingface/transformers#20761", "huggingface/transformers#22359", "huggingface/transformers#5285"),
+    citations="huggingface/transformers#20761; huggingface/transformers#22359; huggingface/transformers#5285",
 )
 def learned_pe_start_offset(table: Array, seq_len: int, start_pos: int = 0) -> Array:
     """Position p reads row p + 2, limited to the last row of the table."""
@@ -302,7 +302,7 @@ def learned_last_chunk_early(table: Array, seq_len: int, start_pos: int = 0) -> 
     law="adding an encoding of zeros changes nothing",
     effect="Tokens have √dim times more weight than positions.",
     repair="Scale embeddings where they are looked up.",
-    citations=("khirotaka/SAnD#3",),
+    citations="khirotaka/SAnD#3",
 )
 def add_scales_by_root_of_width(x: Array, pos: Array) -> Array:
     """The code multiplies x by √dim before it adds the encoding."""
@@ -314,7 +314,7 @@ def add_scales_by_root_of_width(x: Array, pos: Array) -> Array:
     law="a batch gives the same as its elements one by one",
     effect="All tokens of a sequence have the same encoding, which differs between sequences.",
     repair="Add the encoding along the axis of the sequence.",
-    citations=("songyangco/GETNext#2", "tanjimin/C.Origami#42", "KasperGroesLudvigsen/influenza_transformer#9"),
+    citations="songyangco/GETNext#2; tanjimin/C.Origami#42; KasperGroesLudvigsen/influenza_transformer#9",
 )
 def add_along_batch_axis(x: Array, pos: Array) -> Array:
     """If there are enough rows, the code adds row b of the encoding to batch element b."""
@@ -347,7 +347,7 @@ _ENTRIES_OF = "a bias by relative position equals the entries of its table"
     law=_ENTRIES_OF,
     effect="Distances from half of the buckets on get entries of other distances.",
     repair="Take logarithms of distances.",
-    citations=("huggingface/candle#727",),
+    citations="huggingface/candle#727",
 )
 def relative_buckets_of_equal_width(distance: Any, half: int, max_distance: int) -> Any:
     """Buckets beyond the first half have the same width, not the same ratio of borders."""
@@ -360,7 +360,7 @@ def relative_buckets_of_equal_width(distance: Any, half: int, max_distance: int)
     law=_ENTRIES_OF,
     effect="Far keys get the entries of the other direction, or the lookup raises IndexError.",
     repair="Limit the bucket to the last one of its direction.",
-    citations=("huggingface/candle#1312",),
+    citations="huggingface/candle#1312",
 )
 def relative_buckets_without_a_last_one(distance: Any, buckets: int, max_distance: int) -> Any:
     """The code does not limit the bucket of distances beyond the largest one that matters."""
@@ -375,7 +375,7 @@ def relative_buckets_without_a_last_one(distance: Any, buckets: int, max_distanc
     law=_ENTRIES_OF,
     effect="A decoder uses half of its table for the keys before a query, and distances share buckets too early.",
     repair="Pass what the layer is: encoders have both directions, decoders one.",
-    citations=("huggingface/transformers#8518",),
+    citations="huggingface/transformers#8518",
 )
 def relative_buckets_both_ways(ahead: Any, buckets: int, bidirectional: bool, max_distance: int) -> Any:
     """The code has buckets for both directions, also where only one is asked for."""

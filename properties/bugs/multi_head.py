@@ -25,7 +25,7 @@ bug = Register()
     public=True,
     effect="Query heads use the keys of another group, unless there is one group or each head has its own keys.",
     repair="Repeat each key head and each value head for its group of query heads, as np.repeat does.",
-    citations=("onnx/onnx#7274", "apple/axlearn#842", "HazyResearch/HipKittens#22", "ggml-org/llama.cpp#3364"),
+    citations="onnx/onnx#7274; apple/axlearn#842; HazyResearch/HipKittens#22; ggml-org/llama.cpp#3364",
 )
 def gqa_tile_vs_repeat_interleave(heads: int, groups: int) -> Any:
     """Query head h uses key head h % H_kv instead of h // (H / H_kv)."""
@@ -38,7 +38,7 @@ def gqa_tile_vs_repeat_interleave(heads: int, groups: int) -> Any:
     law="heads are computed independently",
     effect="Some key heads are never used; the result is correct if a group has as many heads as there are groups.",
     repair="Divide by the size of a group, not by the number of groups.",
-    citations=("PSAL-POSTECH/ONNXim#34",),
+    citations="PSAL-POSTECH/ONNXim#34",
 )
 def gqa_divided_by_key_heads(heads: int, groups: int) -> Any:
     """Query head h uses key head h // H_kv, limited to the last key head."""
@@ -148,7 +148,7 @@ def computed_heads(heads: int, groups: int, block: int = 4) -> Any:
     law="grouped-query attention is within its error limit",
     effect="Heads of the second group and of later groups are zeros.",
     repair="Split the program's number by the number of blocks of a group.",
-    citations=("flagos-ai/FlagGems#3759",),
+    citations="flagos-ai/FlagGems#3759",
 )
 def gqa_programs_split_by_the_group_size(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """A program computes up to 4 heads of one group, but the code splits its number by the size of a
@@ -166,7 +166,7 @@ def gqa_programs_split_by_the_group_size(q: Array, k: Array, v: Array, mask: Mas
     public=True,
     effect="With several heads, each head mixes tokens with channels; one head or one token is correct.",
     repair="Reshape to (n, heads, width), then exchange tokens and heads.",
-    citations=("reczoo/FuxiCTR#30", "649453932/Chinese-Text-Classification-Pytorch#53", "hyunwoongko/transformer#15"),
+    citations="reczoo/FuxiCTR#30; 649453932/Chinese-Text-Classification-Pytorch#53; hyunwoongko/transformer#15",
 )
 def mha_split_heads_view() -> tuple[Callable[..., Array], ...]:
     """The code reshapes projections (n, heads·width) to (heads, n, width) without a transpose, and
@@ -181,7 +181,7 @@ def mha_split_heads_view() -> tuple[Callable[..., Array], ...]:
     public=True,
     effect="Heads get columns of other heads, unless there is one head or heads have one channel.",
     repair="Give head h the columns h·width to (h + 1)·width.",
-    citations=("tenstorrent/tt-metal#6243",),
+    citations="tenstorrent/tt-metal#6243",
 )
 def mha_strided_head_split(x: Array, num_heads: int) -> Array:
     """Head h takes the columns h, h + heads, h + 2·heads …, but the code merges outputs in blocks."""
@@ -195,9 +195,8 @@ def mha_strided_head_split(x: Array, num_heads: int) -> Array:
     effect="The output of each token mixes several tokens.",
     repair="Exchange heads and tokens before the reshape.",
     citations=(
-        "jsbaan/transformer-from-scratch#6",
-        "ajhalthor/Transformer-Neural-Network#4",
-        "jadore801120/attention-is-all-you-need-pytorch#7",
+        "jsbaan/transformer-from-scratch#6; ajhalthor/Transformer-Neural-Network#4; "
+        "jadore801120/attention-is-all-you-need-pytorch#7"
     ),
 )
 def mha_merged_without_transpose(x: Array) -> Array:
@@ -236,7 +235,7 @@ def mha_layout_guessed_from_the_shape() -> tuple[Callable[..., Array], ...]:
     public=True,
     effect="For some widths of heads, tokens attend to the future and to padding.",
     repair="Pass the mask to every path.",
-    citations=("keras-team/keras#23038", "pytorch/pytorch#99282", "facebookresearch/xformers#103"),
+    citations="keras-team/keras#23038; pytorch/pytorch#99282; facebookresearch/xformers#103",
 )
 def mha_fused_path_drops_mask(call: MultiHead) -> Array:
     """The code ignores the mask if the width of a head is a multiple of 8."""
@@ -371,7 +370,7 @@ def mha_vjp_first_token_frozen(*arguments: Any) -> Any:
     law="heads are computed independently",
     effect="Attention is too flat or too sharp.",
     repair="Scale by the width of a head.",
-    citations=("tenstorrent/tt-metal#56789",),
+    citations="tenstorrent/tt-metal#56789",
 )
 def mha_scale_by_number_of_heads(call: MultiHead) -> Array:
     """The scale is 1/√heads instead of 1/√width."""
@@ -384,7 +383,7 @@ def mha_scale_by_number_of_heads(call: MultiHead) -> Array:
     law="multi-head attention with one head equals attention",
     effect="Attention is too flat by the root of the number of heads.",
     repair="Scale by the width of a head.",
-    citations=("lucidrains/vit-pytorch#65", "omihub777/ViT-CIFAR#12", "Graylab/DL4Proteins-notebooks#12"),
+    citations="lucidrains/vit-pytorch#65; omihub777/ViT-CIFAR#12; Graylab/DL4Proteins-notebooks#12",
 )
 def mha_scale_by_model_width(call: MultiHead) -> Array:
     """The scale is 1/√d_model instead of 1/√width."""

@@ -41,7 +41,7 @@ def _among(rows: Any, total: int) -> Any:
     law=ALONE,
     effect="In cross attention, sequences see keys of other sequences.",
     repair="Find the keys by cu_k.",
-    citations=("vllm-project/vllm-omni#3525",),
+    citations="vllm-project/vllm-omni#3525",
 )
 def packed_keys_by_the_boundaries_of_queries(packing: Packing, sequence: int) -> Any:
     """The code finds the keys of a sequence by the boundaries of the queries."""
@@ -54,7 +54,7 @@ def packed_keys_by_the_boundaries_of_queries(packing: Packing, sequence: int) ->
     law=ALONE,
     effect="Short sequences see the keys of the sequences behind them.",
     repair="Use the length of the sequence.",
-    citations=("Dao-AILab/flash-attention#1192", "vllm-project/flash-attention#18"),
+    citations="Dao-AILab/flash-attention#1192; vllm-project/flash-attention#18",
 )
 def packed_keys_of_the_longest_length(packing: Packing, sequence: int) -> Any:
     """The code takes max_seqlen_k as the number of keys of each sequence."""
@@ -67,7 +67,7 @@ def packed_keys_of_the_longest_length(packing: Packing, sequence: int) -> Any:
     law=UNUSED,
     effect="Queries attend to keys that are not valid.",
     repair="Stop at seqused_k.",
-    citations=("jax-ml/jax#23349",),
+    citations="jax-ml/jax#23349",
 )
 def packed_used_keys_ignored(packing: Packing, sequence: int) -> Any:
     """The code ignores seqused_k and reads all keys that a sequence owns."""
@@ -81,7 +81,7 @@ def packed_used_keys_ignored(packing: Packing, sequence: int) -> Any:
     law=UNUSED,
     effect="The forward is right, and gradients are wrong where sequences use a part of their keys.",
     repair="Use seqused_k in the backward too.",
-    citations=("Dao-AILab/flash-attention#2167",),
+    citations="Dao-AILab/flash-attention#2167",
 )
 def packed_used_keys_ignored_by_the_backward(packing: Packing, sequence: int) -> Any:
     """The backward ignores seqused_k and reads all keys that a sequence owns."""
@@ -120,7 +120,7 @@ def packed_first_key_of_the_next_sequence(packing: Packing, sequence: int) -> An
     law=ALONE,
     effect="The last block of a sequence reaches into the next sequence.",
     repair="Mask the keys of the last block by the length of the sequence.",
-    citations=("tile-ai/tilelang#2010",),
+    citations="tile-ai/tilelang#2010",
 )
 def packed_keys_in_whole_blocks(packing: Packing, sequence: int, tile: int = 16) -> Any:
     """The code reads whole blocks of {tile} keys, with no limit at the end of a sequence."""
@@ -133,7 +133,7 @@ def packed_keys_in_whole_blocks(packing: Packing, sequence: int, tile: int = 16)
     law=ALONE,
     effect="Documents attend to each other.",
     repair="Mask by the boundaries.",
-    citations=("Tencent-Hunyuan/HunyuanVideo#310", "axolotl-ai-cloud/axolotl#3796"),
+    citations="Tencent-Hunyuan/HunyuanVideo#310; axolotl-ai-cloud/axolotl#3796",
 )
 def packed_boundaries_ignored(packing: Packing, sequence: int) -> Any:
     """The code ignores the boundaries: each query sees the keys of all sequences."""
@@ -146,7 +146,7 @@ def packed_boundaries_ignored(packing: Packing, sequence: int) -> Any:
     law=ALONE,
     effect="Two sequences are right; of more, all but the first merge.",
     repair="Go through all boundaries.",
-    citations=("Tencent-Hunyuan/HunyuanVideo#310",),
+    citations="Tencent-Hunyuan/HunyuanVideo#310",
 )
 def packed_one_boundary_for_all(packing: Packing, sequence: int) -> Any:
     """The code uses only the first boundary inside: all later sequences are one."""
@@ -159,7 +159,7 @@ def packed_one_boundary_for_all(packing: Packing, sequence: int) -> Any:
     law=ALONE,
     effect="Sequences of equal lengths are right; others read the keys of their neighbours.",
     repair="Begin at cu_k[b].",
-    citations=("NVIDIA/Megatron-LM#351",),
+    citations="NVIDIA/Megatron-LM#351",
 )
 def packed_keys_at_equal_distances(packing: Packing, sequence: int) -> Any:
     """The code computes where the keys begin as if all sequences had the longest length."""
@@ -172,7 +172,7 @@ def packed_keys_at_equal_distances(packing: Packing, sequence: int) -> Any:
     law=ALONE,
     effect="Behind an empty sequence, queries see the keys of another sequence.",
     repair="Keep empty sequences on both sides.",
-    citations=("fla-org/flash-linear-attention#103", "NVIDIA/Megatron-LM#5298"),
+    citations="fla-org/flash-linear-attention#103; NVIDIA/Megatron-LM#5298",
 )
 def packed_sequences_without_queries_removed(packing: Packing, sequence: int) -> Any:
     """The code removes sequences without queries from cu_q, but leaves their keys in cu_k."""
@@ -185,7 +185,7 @@ def packed_sequences_without_queries_removed(packing: Packing, sequence: int) ->
     law=ALONE,
     effect="A sequence of one token is joined to the next sequence.",
     repair="Pass the lengths of sequences.",
-    citations=("modelscope/ms-swift#9904",),
+    citations="modelscope/ms-swift#9904",
 )
 def packed_sequences_of_one_token_merge(packing: Packing, sequence: int) -> Any:
     """The code finds boundaries where positions fall, and misses the end of a sequence of one token."""
@@ -229,7 +229,7 @@ def packed_last_sequence_dropped(packing: Packing) -> Iterator[int]:
     law=AGREES,
     effect="With one query for each sequence, empty sequences shift the results of all later ones.",
     repair="Compare the number of queries with the number of sequences.",
-    citations=("Dao-AILab/flash-attention#1537", "Dao-AILab/flash-attention#1619"),
+    citations="Dao-AILab/flash-attention#1537; Dao-AILab/flash-attention#1619",
 )
 def packed_one_query_for_each_sequence(packing: Packing, sequence: int) -> Any:
     """If max_seqlen_q is 1, the code takes row b as the query of sequence b, also if sequences are empty."""
@@ -245,7 +245,7 @@ def packed_one_query_for_each_sequence(packing: Packing, sequence: int) -> Any:
     law=UNUSED,
     effect="Padding adds to the gradients of keys and values.",
     repair="Stop at seqused_q.",
-    citations=("pytorch/pytorch#188933",),
+    citations="pytorch/pytorch#188933",
 )
 def packed_cotangents_of_unused_queries(packing: Packing, sequence: int) -> Any:
     """The backward reads the cotangents of queries that a sequence owns but does not use."""
@@ -317,7 +317,7 @@ def packed_sink_of_the_first_sequence(packing: Packing, sequence: int, options: 
     law=ALONE,
     effect="The first sequence is right, and later ones use the keys of other heads.",
     repair="Divide the number of the query head inside its sequence.",
-    citations=("XunhaoLai/native-sparse-attention-triton#27",),
+    citations="XunhaoLai/native-sparse-attention-triton#27",
 )
 def packed_key_head_of_the_whole_grid(
     q: Array, k: Array, v: Array, packing: Packing, sequence: int
@@ -337,7 +337,7 @@ def packed_key_head_of_the_whole_grid(
     law=ORDER,
     effect="Each row has the log-sum-exp of another row and head.",
     repair="Transpose the array; a view of another shape does not move numbers.",
-    citations=("vllm-project/vllm#57012", "vllm-project/vllm-xpu-kernels#479"),
+    citations="vllm-project/vllm#57012; vllm-project/vllm-xpu-kernels#479",
 )
 def packed_lse_in_another_layout(lse: Array) -> Array:
     """The code writes the log-sum-exps with the rows first, and returns them as if heads were first."""
@@ -353,7 +353,7 @@ def packed_lse_in_another_layout(lse: Array) -> Array:
     making=True,
     effect="The first rows of a sequence are overwritten.",
     repair="Mask the store by the length of the sequence.",
-    citations=("tile-ai/tilelang#2010",),
+    citations="tile-ai/tilelang#2010",
 )
 def packed_store_in_whole_blocks() -> tuple[Any, Any]:
     """The code stores whole blocks of 16 rows, and so writes zeros behind the end of a sequence."""
@@ -371,7 +371,7 @@ def packed_store_in_whole_blocks() -> tuple[Any, Any]:
     law=AGREES,
     effect="Keys without queries have gradients from an earlier call.",
     repair="Write zeros for sequences without queries.",
-    citations=("Dao-AILab/flash-attention#2568", "Dao-AILab/flash-attention#1713"),
+    citations="Dao-AILab/flash-attention#2568; Dao-AILab/flash-attention#1713",
 )
 def packed_gradients_without_queries_not_written(*arrays: Any, **options: Any) -> tuple[Any, ...]:
     """The backward writes nothing to dk and dv where a sequence has no queries."""
@@ -406,7 +406,7 @@ def packed_sink_gradient_of_the_last_sequence(parts: list[Any], sink: Any) -> An
     making=True,
     effect="From row 32768 on, results are those of other rows.",
     repair="Compute row numbers in 32 bits, and addresses in 64.",
-    citations=("sgl-project/sglang#20389", "Knowledgator/FlashDeBERTa#11"),
+    citations="sgl-project/sglang#20389; Knowledgator/FlashDeBERTa#11",
 )
 def packed_row_numbers_of_16_bits() -> tuple[Any, Any]:
     """The code keeps row numbers in 16 bits."""

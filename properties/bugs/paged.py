@@ -59,7 +59,7 @@ def paged_last_page_read_whole(paging: Paging, sequence: int) -> int:
     law=_SLOTS,
     effect="At every length that fills its last page, queries attend to one more page.",
     repair="Take ⌈length / page_size⌉ pages.",
-    citations=("pegainfer-project/pegainfer#291",),
+    citations="pegainfer-project/pegainfer#291",
 )
 def paged_one_page_too_many_at_a_border(paging: Paging, sequence: int) -> int:
     """The table has one page more than a sequence needs where its last page is full, and the code
@@ -187,7 +187,7 @@ def paged_table_stride_of_the_longest_length(paging: Paging, sequence: int, entr
     law=_ORDER,
     effect="A sequence whose pages do not lie one behind the other reads pages of others.",
     repair="Read the table for each page.",
-    citations=("tanishqkumar/ssd#23", "golang-design/accel#10"),
+    citations="tanishqkumar/ssd#23; golang-design/accel#10",
 )
 def paged_table_is_not_read(paging: Paging, sequence: int, entries: Any) -> Any:
     """The code reads the pages of all sequences one behind the other, and ignores the table."""
@@ -201,7 +201,7 @@ def paged_table_is_not_read(paging: Paging, sequence: int, entries: Any) -> Any:
     law=_ORDER,
     effect="A sequence whose pages do not lie one behind the other reads pages of others.",
     repair="Read the table for each page, also within a tile.",
-    citations=("hw-native-sys/pypto#470",),
+    citations="hw-native-sys/pypto#470",
 )
 def paged_second_page_follows_the_first(paging: Paging, sequence: int, entries: Any) -> Any:
     """The code reads two pages at once, from the number of the first one."""
@@ -228,7 +228,7 @@ def paged_page_of_the_step_before(paging: Paging, sequence: int, entries: Any) -
     law=_NUMBERS,
     effect="With more than 65536 pages, sequences read pages of others.",
     repair="Keep numbers of pages in at least 32 bits.",
-    citations=("ROCm/ATOM#702",),
+    citations="ROCm/ATOM#702",
 )
 def paged_page_numbers_in_16_bits(paging: Paging, sequence: int, entries: Any) -> Any:
     """The code keeps the numbers of pages in 16 bits."""
@@ -372,7 +372,7 @@ def paged_split_loses_its_remainder(pages: Array, paging: Paging, sequence: int)
     law=_DECODING,
     effect="The queries of a chunk miss the newest keys before them.",
     repair="Place query i at length − n_q + i.",
-    citations=("gittensor-ai-lab/sparkinfer#3",),
+    citations="gittensor-ai-lab/sparkinfer#3",
 )
 def paged_first_query_at_the_first_key(paging: Paging, sequence: int) -> int:
     """The code gives the first query the position of the first key."""
@@ -427,7 +427,7 @@ def paged_position_below_0_is_0(paging: Paging, sequence: int) -> int:
     promises={"conventions": Conventions(blocked_values="unread")},
     effect="The output is NaN where the last page holds memory that was never written.",
     repair="Load zeros for values behind the length, or fill new pages with zeros.",
-    citations=("flashinfer-ai/flashinfer#941", "Dao-AILab/flash-attention#1745", "Dao-AILab/flash-attention#2374"),
+    citations="flashinfer-ai/flashinfer#941; Dao-AILab/flash-attention#1745; Dao-AILab/flash-attention#2374",
 )
 def paged_weights_of_0_times_unused_values(
     q: Array, k_pages: Array, v_pages: Array, block_table: Any, lengths: Any, **options: Any

@@ -18,7 +18,7 @@ _OTHER_TABLES: tuple[Requirement] = ("tables that are not rotations",)
     public=True,
     effect="Each channel has a partner of another pair, so weights trained with adjacent pairs give other scores.",
     repair="Rotate the channels (2i, 2i + 1) by the angle of pair i.",
-    citations=("EleutherAI/gpt-neox#834", "vllm-project/vllm-ascend#12820", "jzhang38/TinyLlama#24"),
+    citations="EleutherAI/gpt-neox#834; vllm-project/vllm-ascend#12820; jzhang38/TinyLlama#24",
 )
 def rope_half_split_pairs(x: Array, start_pos: int = 0) -> Array:
     """The code rotates the channels (j, j + d/2) instead of (2i, 2i + 1) if the width is even."""
@@ -35,11 +35,8 @@ def rope_half_split_pairs(x: Array, start_pos: int = 0) -> Array:
     effect="The two channels of a pair get different angles: norms change, and scores depend on absolute positions.",
     repair="Repeat each angle twice in a row; tiling belongs to the half-split layout.",
     citations=(
-        "facebookresearch/vjepa2#15",
-        "Tongjilibo/bert4torch#1",
-        "xiangking/ark-nlp#47",
-        "raiyanyahya/how-to-train-your-gpt#6",
-        "huggingface/transformers#47403",
+        "facebookresearch/vjepa2#15; Tongjilibo/bert4torch#1; xiangking/ark-nlp#47; "
+        "raiyanyahya/how-to-train-your-gpt#6; huggingface/transformers#47403"
     ),
 )
 def rope_tables_tiled(theta: Array, dim: int) -> Array:
@@ -53,7 +50,7 @@ def rope_tables_tiled(theta: Array, dim: int) -> Array:
     law="rotation keeps the norm of each pair",
     effect="Widths such as 6, 12 or 96 use sines of other pairs or other rows.",
     repair="Start the sines at half of the width, not half of the padded width.",
-    citations=("vllm-project/vllm-ascend#15688",),
+    citations="vllm-project/vllm-ascend#15688",
 )
 def rope_sines_at_padded_offset(start_pos: int, seq_len: int, dim: int) -> tuple[Array, ...]:
     """The code reads rows of a table [cosines | sines] as if their width were padded to a power of
@@ -119,7 +116,7 @@ def rope_odd_width_padded(x: Array) -> Array:
     law="the last channel of an odd width follows its convention",
     effect="An odd width raises an error.",
     repair="Slice the channels.",
-    citations=("lucidrains/rotary-embedding-torch#45", "Jamie-Stirling/RetNet#31"),
+    citations="lucidrains/rotary-embedding-torch#45; Jamie-Stirling/RetNet#31",
 )
 def rope_odd_width_raises(x: Array) -> Array:
     """The code reshapes channels into pairs, which an odd width does not allow."""
@@ -324,7 +321,7 @@ def apply_rotary_keeps_the_first_tables(memory: Memory, x: Array, cos: Array, si
     public=True,
     effect="Gradients are wrong if the two table entries of a pair differ.",
     repair="Multiply by the sines first, then rotate: the transpose reverses the order of the factors.",
-    citations=("PaddlePaddle/Paddle#74716",),
+    citations="PaddlePaddle/Paddle#74716",
 )
 def rope_vjp_sin_after_rotate(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The gradient is g ⊙ cos − rotated(g) ⊙ sin instead of g ⊙ cos − rotated(g ⊙ sin)."""
@@ -352,7 +349,7 @@ def apply_rotary_vjp_inverts(x: Array, cos: Array, sin: Array, grad_out: Array) 
     law="at position p the first pair rotates by p radians",
     effect="Gradients are rotated by twice the angle away from their correct direction.",
     repair="Rotate by minus the angle.",
-    citations=("ngxson/llama.cpp#59",),
+    citations="ngxson/llama.cpp#59",
 )
 def rope_vjp_turns_forwards(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The code rotates the gradient by the angle instead of minus the angle."""
@@ -431,7 +428,7 @@ def rotate_half_turns_backwards(x: Array) -> Array:
     law="reordering pairs reorders their results in the same way",
     effect="The pairs do not match the tables.",
     repair="Split the channels in the middle, or repeat each table entry for adjacent channels.",
-    citations=("keras-team/keras-hub#1416", "raiyanyahya/how-to-train-your-gpt#6"),
+    citations="keras-team/keras-hub#1416; raiyanyahya/how-to-train-your-gpt#6",
 )
 def rotate_half_of_adjacent_lanes(x: Array) -> Array:
     """The code exchanges channels 2i and 2i + 1 instead of i and i + dim / 2."""

@@ -31,7 +31,7 @@ def sdpa_scale_missing(products: Array, width: int) -> Array:
     law="added zero channels change only the scale",
     effect="Scores are d times too large.",
     repair="Divide the scores by √d.",
-    citations=("esceptico/perceiver-io#9", "pytorch/pytorch#151098"),
+    citations="esceptico/perceiver-io#9; pytorch/pytorch#151098",
 )
 def sdpa_scale_inverted(products: Array, width: int) -> Array:
     """The code multiplies the scores by √d instead of dividing by it."""
@@ -98,7 +98,7 @@ def sdpa_width_zero_not_a_number(products: Array, width: int) -> Array:
     law="added zero channels change only the scale",
     effect="Attention is too flat or too sharp if values are wider or narrower than keys.",
     repair="Take the scale from the width of queries and keys.",
-    citations=("lucidrains/flash-attention-jax#15", "juho-lee/set_transformer#18"),
+    citations="lucidrains/flash-attention-jax#15; juho-lee/set_transformer#18",
 )
 def sdpa_scale_by_value_width(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The scale is 1/√d_v, from the width of the values."""
@@ -124,7 +124,7 @@ def sdpa_scale_twice_under_a_mask(q: Array, k: Array, mask: Mask = None) -> Arra
     law="the output is the weighted mean of the outputs of two blocks of keys",
     effect="The last channels of queries and keys have no effect.",
     repair="Pad the channels to a multiple of 8, or process the last ones separately.",
-    citations=("NVIDIA/FasterTransformer#89",),
+    citations="NVIDIA/FasterTransformer#89",
 )
 def sdpa_last_lanes_dropped(q: Array, k: Array) -> Array:
     """The code rounds a width above 8 down to a multiple of 8."""
@@ -151,7 +151,7 @@ def sdpa_scores_clamped(scores: Array, mask: Mask = None) -> Array:
     law="multi-head attention with one head equals attention",
     effect="Long rows have seven correct digits instead of sixteen.",
     repair="Keep the precision of the inputs.",
-    citations=("AI-Hypercomputer/maxtext#1225",),
+    citations="AI-Hypercomputer/maxtext#1225",
 )
 def sdpa_scores_in_single_precision(q: Array, k: Array) -> Array:
     """With 64 or more keys, the code stores the scores in float32."""
@@ -165,7 +165,7 @@ def sdpa_scores_in_single_precision(q: Array, k: Array) -> Array:
     law="an orthogonal change of basis of q and k changes nothing",
     effect="Results have three correct digits instead of sixteen, for some widths only; small integers are exact.",
     repair="Request full precision for the matrix product.",
-    citations=("alexdremov/kernels#1",),
+    citations="alexdremov/kernels#1",
 )
 def sdpa_products_in_tf32(q: Array, k: Array) -> Array:
     """If the width is a multiple of 8, the code cuts queries and keys to the 10 bits of TF32 before
@@ -196,9 +196,8 @@ def sdpa_weights_in_half_precision(q: Array, k: Array, mask: Mask = None) -> Arr
     effect="Each column of weights sums to 1 instead of each row, so outputs are not averages of the values.",
     repair="Take the softmax over the last axis, the keys.",
     citations=(
-        "labmlai/annotated_deep_learning_paper_implementations#146",
-        "FudanNLP/fastNLP#254",
-        "nerminnuraydogan/vision-transformer#1",
+        "labmlai/annotated_deep_learning_paper_implementations#146; FudanNLP/fastNLP#254; "
+        "nerminnuraydogan/vision-transformer#1"
     ),
 )
 def sdpa_softmax_query_axis(q: Array, k: Array, mask: Mask = None) -> Array:
@@ -241,7 +240,7 @@ def _padded_rows(x: Array) -> Array:
     law="the output is the weighted mean of the outputs of two blocks of keys",
     effect="Scores of widths that are not powers of two have products of other rows in them.",
     repair="Mask the channels beyond the width when a tile is loaded.",
-    citations=("flagos-ai/FlagGems#951",),
+    citations="flagos-ai/FlagGems#951",
 )
 def sdpa_width_padded_by_the_next_row(q: Array, k: Array) -> Array:
     """The code loads a power of two of channels without a mask, so a row continues with the first

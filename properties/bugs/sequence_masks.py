@@ -70,7 +70,7 @@ def document_numbers_in_8_bits(ids_q: Any, ids_k: Any) -> Any:
     law=_LAW,
     effect="Queries attend to the documents before their own.",
     repair="Compare with ==.",
-    citations=("huggingface/transformers#46634",),
+    citations="huggingface/transformers#46634",
 )
 def document_sees_earlier_ones(ids_q: Any, ids_k: Any) -> Any:
     """The mask of documents is lost, and only their order is left: earlier documents are visible."""
@@ -109,7 +109,7 @@ def prefix_is_causal(prefix: int, n: int) -> Any:
     law=_LAW,
     effect="Positions after the prefix see later positions.",
     repair="Apply the causal mask to all positions after the prefix.",
-    citations=("huggingface/transformers#30918",),
+    citations="huggingface/transformers#30918",
 )
 def prefix_everything_visible(prefix: int, n: int) -> Any:
     """The code makes all keys visible where there is a prefix."""
@@ -124,7 +124,7 @@ def prefix_everything_visible(prefix: int, n: int) -> Any:
     law=_LAW,
     effect="With padding before the first token, the chunks begin at wrong positions.",
     repair="Count positions from the first token: subtract the padding from the row number.",
-    citations=("huggingface/transformers#40214", "huggingface/transformers#40324"),
+    citations="huggingface/transformers#40214; huggingface/transformers#40324",
 )
 def chunks_ignore_the_start(n: int, chunk: int, start: int) -> Any:
     """The code counts chunks from the first row, not from position 0."""
@@ -191,7 +191,7 @@ def tree_parent_only(parents: Any) -> Any:
     law=_LAW,
     effect="A node sees its siblings and other branches.",
     repair="Apply the mask of the tree below the diagonal too.",
-    citations=("PaddlePaddle/FastDeploy#3514",),
+    citations="PaddlePaddle/FastDeploy#3514",
 )
 def tree_as_a_chain(parents: Any) -> Any:
     """The code takes the causal mask: it does not apply the mask of the tree below the diagonal."""
@@ -250,7 +250,7 @@ def left_padding_at_the_end(lengths: Any, n: int) -> Any:
     law=_LAW,
     effect="Queries attend to padding.",
     repair="Hand the mask of the padding to attention.",
-    citations=("ml-explore/mlx-lm#1906",),
+    citations="ml-explore/mlx-lm#1906",
 )
 def left_padding_ignored(lengths: Any, n: int) -> Any:
     """The code makes all positions of a sequence visible."""

@@ -15,7 +15,7 @@ bug = Register()
     public=True,
     effect="Weights trained with interleaved columns read the wrong frequencies.",
     repair="Put the sine of pair i into column 2i, and its cosine into column 2i + 1.",
-    citations=("facebookresearch/fairseq#4648", "tensorflow/tensor2tensor#1925", "allenai/allennlp#2993"),
+    citations="facebookresearch/fairseq#4648; tensorflow/tensor2tensor#1925; allenai/allennlp#2993",
 )
 def sin_concatenated_layout(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """All sines come first, then all cosines."""
@@ -30,10 +30,8 @@ def sin_concatenated_layout(seq_len: int, embed_dim: int, start_pos: int = 0) ->
     effect="The two columns of a pair have different frequencies, and frequencies fall twice as fast.",
     repair="Divide the index of the column by 2 and round down, then double it.",
     citations=(
-        "jadore801120/attention-is-all-you-need-pytorch#32",
-        "shenweichen/DeepCTR#379",
-        "SamLynnEvans/Transformer#25",
-        "DongjunLee/transformer-tensorflow#6",
+        "jadore801120/attention-is-all-you-need-pytorch#32; shenweichen/DeepCTR#379; SamLynnEvans/Transformer#25; "
+        "DongjunLee/transformer-tensorflow#6"
     ),
 )
 def sin_doubled_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
@@ -49,7 +47,7 @@ def sin_doubled_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
     public=True,
     effect="A cosine has a lower frequency than its sine, so a pair is not a point on a circle.",
     repair="In column j use the exponent of the sine, (j − 1)/dim.",
-    citations=("maxjcohen/transformer#62",),
+    citations="maxjcohen/transformer#62",
 )
 def sin_cos_next_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """The cosine in column j has the exponent j/dim instead of (j − 1)/dim."""
@@ -63,7 +61,7 @@ def sin_cos_next_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> A
     law="at position p the first pair rotates by p radians",
     effect="Nearly all entries are 0.",
     repair="Give the encoding a floating-point type.",
-    citations=("huggingface/transformers#47674", "huggingface/transformers#47985"),
+    citations="huggingface/transformers#47674; huggingface/transformers#47985",
 )
 def sin_cast_to_integers(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """The code casts the encoding to the integer type of the positions."""
@@ -75,7 +73,7 @@ def sin_cast_to_integers(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
     law="pair 2i at width 2d has the same angle as pair i at width d",
     effect="An odd width raises an error.",
     repair="Drop the last cosine: cos(theta[:, : dim // 2]).",
-    citations=("codertimo/BERT-pytorch#78", "gc-os-ai/pyaptamer#526", "gc-os-ai/pyaptamer#607"),
+    citations="codertimo/BERT-pytorch#78; gc-os-ai/pyaptamer#526; gc-os-ai/pyaptamer#607",
 )
 def sin_odd_width_raises(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """The code computes as many cosines as sines, which do not fit into an odd width."""

@@ -38,7 +38,7 @@ def softmax_mask_multiply_eps(scores: Array, mask: Mask = None) -> Array:
     public=True,
     effect="Rows with a masked entry sum to less than 1.",
     repair="Mask before the softmax.",
-    citations=("huggingface/pytorch-image-models#2236",),
+    citations="huggingface/pytorch-image-models#2236",
 )
 def softmax_mask_after_no_renorm(scores: Array, mask: Mask = None) -> Array:
     """The softmax runs over all entries, and the code then sets masked weights to 0 without
@@ -52,7 +52,7 @@ def softmax_mask_after_no_renorm(scores: Array, mask: Mask = None) -> Array:
     law="adding a constant to a row of scores changes nothing",
     effect="Scores above 709 give NaN, and rows below −745 give zeros.",
     repair="Subtract the largest visible score of each row.",
-    citations=("pytorch/executorch#18407", "NVIDIA/FasterTransformer#43"),
+    citations="pytorch/executorch#18407; NVIDIA/FasterTransformer#43",
 )
 def softmax_no_maximum(scores: Array, visible: Any) -> Array:
     """The code takes exponentials of the scores without subtracting the maximum."""
@@ -65,7 +65,7 @@ def softmax_no_maximum(scores: Array, visible: Any) -> Array:
     law="scaling up some rows does not affect the others",
     effect="A score more than 709 above the first gives NaN.",
     repair="Subtract the largest visible score.",
-    citations=("ROCm/AMDMIGraphX#1290",),
+    citations="ROCm/AMDMIGraphX#1290",
 )
 def softmax_first_score_subtracted(scores: Array, visible: Any) -> Array:
     """The code subtracts the first score of each row instead of the largest."""
@@ -78,7 +78,7 @@ def softmax_first_score_subtracted(scores: Array, visible: Any) -> Array:
     law="a single visible key has weight 1, however low its score",
     effect="A row of more than 32 entries is NaN if a later score is far above the first 32.",
     repair="Reduce over all warps.",
-    citations=("NVIDIA/DeepLearningExamples#169",),
+    citations="NVIDIA/DeepLearningExamples#169",
 )
 def softmax_maximum_of_the_first_warp(scores: Array, visible: Any) -> Array:
     """The maximum of a row covers its first 32 entries only."""
@@ -91,7 +91,7 @@ def softmax_maximum_of_the_first_warp(scores: Array, visible: Any) -> Array:
     law="masked scores do not matter",
     effect="A row becomes zeros if a masked score is 745 above the visible scores.",
     repair="Mask before the maximum.",
-    citations=("allenai/allennlp#437",),
+    citations="allenai/allennlp#437",
 )
 def softmax_maximum_of_blocked_scores(scores: Array, visible: Any) -> Array:
     """The maximum of a row includes masked entries."""
@@ -104,7 +104,7 @@ def softmax_maximum_of_blocked_scores(scores: Array, visible: Any) -> Array:
     law="masked scores do not matter",
     effect="A row is NaN if a masked score is 709 above the visible scores.",
     repair="Mask before the exponential instead of multiplying by 0 after it.",
-    citations=("deepmodeling/deepmd-kit#5717",),
+    citations="deepmodeling/deepmd-kit#5717",
 )
 def softmax_blocked_scores_overflow(scores: Array, visible: Any, largest: Array) -> Array:
     """The code multiplies the exponentials of masked scores by 0, and they can be ∞."""
@@ -117,7 +117,7 @@ def softmax_blocked_scores_overflow(scores: Array, visible: Any, largest: Array)
     law="adding a constant to a row of scores changes nothing",
     effect="Rows with all scores below −745 become zeros.",
     repair="Start the maximum at −∞.",
-    citations=("Dao-AILab/flash-attention#2082",),
+    citations="Dao-AILab/flash-attention#2082",
 )
 def softmax_maximum_starts_at_zero(scores: Array, visible: Any) -> Array:
     """The search for the largest score starts at 0."""
@@ -158,7 +158,7 @@ def sdpa_maximum_shared_by_queries(scores: Array, visible: Any) -> Array:
     law="adding a constant to a row of scores changes nothing",
     effect="In rows with very low scores, masked entries get the weight.",
     repair="Mask with −∞.",
-    citations=("ohdearquant/lattice#361",),
+    citations="ohdearquant/lattice#361",
 )
 def softmax_blocked_at_minus_ten_thousand(scores: Array, mask: Mask = None) -> Array:
     """The code sets masked scores to −10000 instead of −∞, except in fully masked rows."""
@@ -185,7 +185,7 @@ def softmax_powers_of_two(scores: Array, visible: Any, largest: Array) -> Array:
     law="masked entries have weight exactly 0",
     effect="Masked entries get as much weight as a score of 0.",
     repair="Mask with −∞.",
-    citations=("awslabs/gluonts#1401", "Shujun-He/RibonanzaNet#5", "hyunwoongko/transformer#10"),
+    citations="awslabs/gluonts#1401; Shujun-He/RibonanzaNet#5; hyunwoongko/transformer#10",
 )
 def softmax_blocked_at_minus_epsilon(scores: Array, mask: Mask = None) -> Array:
     """The code sets masked scores to −1e-9 instead of −1e9, except in fully masked rows."""
@@ -199,7 +199,7 @@ def softmax_blocked_at_minus_epsilon(scores: Array, mask: Mask = None) -> Array:
     law="a broadcast mask gives the same as the full mask",
     effect="With a mask, a visible score of 0 gets no weight.",
     repair="Test the mask, not the scores.",
-    citations=("smolorg/smoltropix#5",),
+    citations="smolorg/smoltropix#5",
 )
 def softmax_zero_scores_taken_for_blocked(scores: Array, mask: Mask = None) -> Array:
     """The code multiplies scores by the mask, then treats every 0 as masked."""

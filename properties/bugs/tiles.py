@@ -52,7 +52,7 @@ def sdpa_online_output_not_rescaled(q: Array, k: Array, v: Array, mask: Mask = N
     law="multi-head attention with one head equals attention",
     effect="Queries with a masked first tile of keys, for example by left padding, are NaN.",
     repair="Replace a maximum of −∞ by 0 in the exponents.",
-    citations=("flashinfer-ai/flashinfer#4401",),
+    citations="flashinfer-ai/flashinfer#4401",
 )
 def sdpa_first_tile_blocked_nan(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
     """While all keys so far are masked, the code computes exp(−∞ − (−∞)); it handles fully masked
@@ -66,7 +66,7 @@ def sdpa_first_tile_blocked_nan(q: Array, k: Array, v: Array, mask: Mask = None,
     law="attention is within its error limit",
     effect="Queries with a masked first tile become zeros if all their scores are very low.",
     repair="Use 0 in the exponents only, and keep −∞ as the running maximum.",
-    citations=("Dao-AILab/flash-attention#2082",),
+    citations="Dao-AILab/flash-attention#2082",
 )
 def sdpa_first_tile_blocked_keeps_zero(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
     """If the first tile of {tile} keys is masked, 0 replaces the maximum −∞ and stays the maximum."""
@@ -78,7 +78,7 @@ def sdpa_first_tile_blocked_keeps_zero(q: Array, k: Array, v: Array, mask: Mask 
     law="a vector added to all keys changes nothing",
     effect="Rows with very low scores become zeros.",
     repair="Start the running maximum at −∞.",
-    citations=("flashinfer-ai/flashinfer#4267",),
+    citations="flashinfer-ai/flashinfer#4267",
 )
 def sdpa_running_maximum_starts_finite(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The running maximum starts at −1000 instead of −∞."""
@@ -90,7 +90,7 @@ def sdpa_running_maximum_starts_finite(q: Array, k: Array, v: Array, mask: Mask 
     law="if all values are equal, the output is that value",
     effect="Outputs shrink towards 0 if the number of keys is not a multiple of the tile.",
     repair="Give padded keys the score −∞.",
-    citations=("flashinfer-ai/flashinfer#5090", "NVIDIA/TensorRT-LLM#18111", "FluxML/NNkernels.jl#16"),
+    citations="flashinfer-ai/flashinfer#5090; NVIDIA/TensorRT-LLM#18111; FluxML/NNkernels.jl#16",
 )
 def sdpa_tail_counts_as_zeros(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 64) -> Array:
     """The code pads the last tile of {tile} keys with zeros, and their scores of 0 count."""
@@ -114,7 +114,7 @@ def sdpa_reads_one_key_beyond(q: Array, k: Array, v: Array, mask: Mask = None, t
     law="the order of keys does not matter",
     effect="For most lengths, queries do not see the newest keys.",
     repair="Round the number of tiles up.",
-    citations=("tile-ai/tilelang#2010",),
+    citations="tile-ai/tilelang#2010",
 )
 def sdpa_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 32) -> Array:
     """With more than {tile} keys, the code drops the keys after the last full tile of {tile}."""

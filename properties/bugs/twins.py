@@ -30,7 +30,7 @@ def _of_any_key(q: Array, k: Array, v: Array) -> Array:
     promises={"twins": {"with weights": {CAUSAL: _of_any_key}}},
     effect="A model that returns its attention weights has other outputs, which depend on later tokens.",
     repair="Build the mask for both paths.",
-    citations=("huggingface/transformers#30652", "pytorch/pytorch#99282"),
+    citations="huggingface/transformers#30652; pytorch/pytorch#99282",
 )
 def causal_path_with_weights_sees_the_future(q: Array, k: Array, v: Array) -> Array:
     """If the caller requests the weights, the code takes another path, which has no causal mask."""
@@ -47,7 +47,7 @@ def _without_broadcasting(q: Array, k: Array, v: Array, mask: Mask = None) -> Ar
     promises={"twins": {"compiled": {SDPA: _without_broadcasting}}},
     effect="The compiled model attends to padding.",
     repair="Broadcast the mask before it is used.",
-    citations=("pytorch/pytorch#93823",),
+    citations="pytorch/pytorch#93823",
 )
 def sdpa_compiled_does_not_broadcast_masks(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The compiled path does not broadcast a mask of one row or one column, and masks nothing."""
@@ -68,7 +68,7 @@ def _nan_without_keys(*arguments: Any) -> Array:
     promises={"twins": {"in evaluation": {MHA: _nan_without_keys}}},
     effect="Padded tokens are zeros in training and NaN in evaluation.",
     repair="Use one convention on both paths.",
-    citations=("pytorch/pytorch#190486",),
+    citations="pytorch/pytorch#190486",
 )
 def mha_evaluation_path_is_nan_without_keys(call: MultiHead) -> Array:
     """In evaluation, a separate kernel takes the softmax of −∞ only for fully masked tokens."""
@@ -96,7 +96,7 @@ def _by_kept_tables(x: Array, start_pos: int = 0, **options: Any) -> Array:
         "sequence."
     ),
     repair="Add the start position to the key.",
-    citations=("lucidrains/rotary-embedding-torch#11", "pytorch/executorch#2010"),
+    citations="lucidrains/rotary-embedding-torch#11; pytorch/executorch#2010",
 )
 def rope_cached_path_keeps_the_first_positions() -> Callable[..., Array]:
     """With a cache, the code keeps tables by the length of the chunk, without its start position."""
@@ -120,7 +120,7 @@ def _converted(x: Array, start_pos: int = 0, **options: Any) -> Array:
     promises={"twins": {"converted": {"rope": _converted}}},
     effect="A model that is loaded and then converted rotates differently from a model created in that type.",
     repair="Keep frequencies out of the conversion, or compute them again.",
-    citations=("NVIDIA-NeMo/Automodel#2549", "huggingface/transformers#25681"),
+    citations="NVIDIA-NeMo/Automodel#2549; huggingface/transformers#25681",
 )
 def rope_converted_module_has_coarse_frequencies(x: Array, start_pos: int = 0) -> Array:
     """A conversion of the module to 16 bits also rounds its frequencies to 8 significant bits."""
