@@ -8,14 +8,12 @@ from oracles.ball import Array
 from properties.bugs import reference_attention as right
 from properties.bugs.bug import Register
 
-bug = Register()
-_ATTENTION = "attention"
+bug = Register(seen="attention")
 _EQUALS = "ALiBi equals a bias of slopes times distances"
 
 
 @bug.in_step(
     "slopes_added",
-    seen=_ATTENTION,
     without=("packed_attention", "packed_attention_vjp"),  # their first query has the position 0
     law="a chunk of queries gives the same rows as all queries",
     effect="While decoding, the only query has distance 0 from the first key.",
@@ -29,7 +27,6 @@ def attention_alibi_ignores_the_offset(t: Array, alibi: Any, offset: Any) -> Arr
 
 @bug.in_step(
     "key_distances",
-    seen=_ATTENTION,
     law=_EQUALS,
     effect="Without causality, the keys after a query gain weight with their distance.",
     repair="Take the absolute value of j − p.",
@@ -43,7 +40,6 @@ def attention_alibi_with_a_sign(p: Any, n_k: int) -> Array:
 
 @bug.in_step(
     "options_of",
-    seen=_ATTENTION,
     law=_EQUALS,
     effect="All slopes are √d times too small.",
     repair="Add ALiBi after the scale, or divide the slopes by it.",
@@ -58,7 +54,6 @@ def attention_alibi_times_the_scale(q: Array, k: Array, **options: Any) -> Any:
 
 @bug.in_step(
     "options_of",
-    seen=_ATTENTION,
     law=_EQUALS,
     effect="The query heads of a group all have one slope.",
     repair="Read the slope of the query head.",
@@ -72,7 +67,6 @@ def attention_alibi_of_the_key_head(q: Array, k: Array, **options: Any) -> Any:
 
 @bug.in_step(
     "slopes_added",
-    seen=_ATTENTION,
     law=_EQUALS,
     effect="All slopes are 0.69 times what they should be.",
     repair="Multiply the slopes by log₂e too.",
@@ -85,7 +79,6 @@ def attention_alibi_in_the_wrong_base(t: Array, alibi: Any, offset: Any) -> Arra
 
 @bug.in_step(
     "slopes_added",
-    seen=_ATTENTION,
     law=_EQUALS,
     effect="The heads of every rank except the first have wrong slopes.",
     repair="Pass the slopes of the rank's own heads.",
@@ -100,7 +93,6 @@ def attention_alibi_of_the_first_rank(t: Array, alibi: Any, offset: Any) -> Arra
 
 @bug.in_step(
     "key_distances",
-    seen=_ATTENTION,
     law=_EQUALS,
     effect="The query's own key has a bias; the log-sum-exp is off by one slope.",
     repair="Count the distance from the query's own position.",

@@ -9,12 +9,11 @@ from properties.bugs import reference_positions as right
 from properties.bugs.bug import SINUSOID, Memory, Register
 from properties.bugs.kernels import rounded_to
 
-bug = Register()
+bug = Register(seen="rope")
 
 
 @bug.in_step(
     "exponents",
-    seen="rope",
     law="the last channel of an odd width follows its convention",
     public=True,
     effect="With an odd width, all pairs except the first have other frequencies.",
@@ -28,7 +27,6 @@ def rope_odd_dim_exponent(dim: int) -> Array:
 
 @bug.in_step(
     "exponents",
-    seen="rope",
     law="rope is within its error limit",
     effect="Every frequency is 10000^(2/d) times too large.",
     repair="Count pairs from 0 and use 2i/d; the paper counts pairs from 1.",
@@ -54,7 +52,6 @@ def inv_freq_counts_from_one(dim: int) -> Array:
 
 @bug.in_step(
     "exponents",
-    seen="rope",
     law="rope is within its error limit",
     effect="The slowest pair rotates a hundred times too fast.",
     repair="Double the index of the pair: arange(0, d, 2) / d.",
@@ -80,7 +77,6 @@ def inv_freq_exponent_reaches_one(dim: int) -> Array:
 
 @bug.in_step(
     "exponents",
-    seen="rope",
     law="ten times the position at a tenth of the frequency has the same angle",
     effect="Frequencies fall twice as fast, to base⁻².",
     repair="Use the exponent 2i/d.",
@@ -93,7 +89,6 @@ def rope_exponent_over_half_the_width(dim: int) -> Array:
 
 @bug.in_step(
     "exponents",
-    seen="rope",
     law="ten times the position at a tenth of the frequency has the same angle",
     effect="Later pairs rotate faster instead of slower.",
     repair="Negate the exponent.",
@@ -133,7 +128,6 @@ def sin_floor_division_comes_last(head_dim: int) -> Array:
 
 @bug.in_step(
     "inv_freq",
-    seen="rope",
     law="rope is within its error limit",
     effect="Angles drift from pair to pair, and at long positions the last pairs are wrong.",
     repair="Compute each frequency from its own exponent.",
@@ -148,6 +142,7 @@ def rope_frequencies_by_products(head_dim: int) -> Array:
 
 @bug.in_step(
     "inv_freq",
+    seen="inv_freq",
     law="angles equal positions times frequencies",
     effect="Angles at long positions are wrong by whole radians.",
     repair="Compute and store frequencies in float32 or wider.",
@@ -160,6 +155,7 @@ def inv_freq_in_bfloat16(head_dim: int) -> Array:
 
 @bug.in_step(
     "inv_freq",
+    seen="inv_freq",
     law="empty arrays give empty results",
     effect="A width of 0 raises ZeroDivisionError.",
     repair="Divide only if there are pairs.",
@@ -172,7 +168,6 @@ def inv_freq_no_lanes_raises(head_dim: int) -> Array:
 
 @bug.in_step(
     "inv_freq",
-    seen="rope",
     law="pair 2i at width 2d has the same angle as pair i at width d",
     remembers=True,
     effect="Narrow heads rotate by the frequencies of wide heads.",
@@ -200,7 +195,6 @@ def inv_freq_odd_width_short(head_dim: int) -> Array:
 
 @bug.in_step(
     "angles",
-    seen="rope",
     law="ten times the position at a tenth of the frequency has the same angle",
     requires=("long positions",),
     public=True,
@@ -219,7 +213,6 @@ def rope_inv_freq_bf16(start_pos: int, seq_len: int, dim: int) -> Array:
 
 @bug.in_step(
     "angles",
-    seen="rope",
     law="the VJP is the adjoint of the forward",
     requires=("long positions",),
     effect="At position 100000 angles are wrong by up to 4/1000, and neighbours differ by more or less than one step.",
@@ -248,7 +241,6 @@ def rope_angles_in_float16(start_pos: int, seq_len: int, dim: int) -> Array:
 
 @bug.in_step(
     "angles",
-    seen="rope",
     law="at position p the first pair rotates by p radians",
     effect="Every pair rotates by 1/57 of its angle.",
     repair="Leave the angle in radians.",

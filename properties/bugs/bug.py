@@ -186,8 +186,9 @@ class Register:
     the size as {tile}.
     """
 
-    def __init__(self) -> None:
-        self.bugs: list[Bug] = []
+    def __init__(self, seen: str = "") -> None:
+        """`seen` names the operation in which the bugs of a module were seen, for `in_step`."""
+        self.seen, self.bugs = seen, list[Bug]()
 
     def in_operation(self, operation: str, **entry: Any) -> Callable[[Mutant], Mutant]:
         """Return the decorator for a bug in one operation. The other arguments are fields of `Bug`."""
@@ -198,10 +199,11 @@ class Register:
     ) -> Callable[[Mutant], Mutant]:
         """Return the decorator for a bug in a step, or in several steps at once.
 
-        `seen` names the operation in which the bug was seen, if that is not the step. `without`
-        names operations that stay correct with the bug, or in which the same change is another bug.
+        `seen` names the operation in which the bug was seen: by default, the operation of the
+        register, or the step if the register has none. `without` names operations that stay correct
+        with the bug, or in which the same change is another bug.
         """
-        first = seen or steps[0]
+        first = seen or self.seen or steps[0]
         packed = () if first in PACKED or _OF_PACKED.issuperset(steps) else PACKED
         latent = () if first == LATENT or _OF_LATENT.issuperset(steps) else (LATENT,)
         layer = () if first == LAYER or _OF_LAYER.issuperset(steps) else (LAYER,)

@@ -11,7 +11,6 @@ from oracles.ball import Array
 from properties.bugs import reference_attention as right
 from properties.bugs.bug import Register
 
-bug = Register()
 ATTENTION, VJP, JVP, MERGE, SLOPES, BIAS = (
     "attention",
     "attention_vjp",
@@ -20,13 +19,13 @@ ATTENTION, VJP, JVP, MERGE, SLOPES, BIAS = (
     "alibi_slopes",
     "alibi_bias",
 )
+bug = Register(seen=ATTENTION)
 
 # -- Windows and offsets ---------------------------------------------------------------------------
 
 
 @bug.in_step(
     "in_window",
-    seen=ATTENTION,
     law="a window equals the mask of its band",
     effect="Each full window has one key too many, and logits drift slightly.",
     repair="Subtract 1 for the key of the query if the number is a count.",
@@ -39,7 +38,6 @@ def attention_window_one_key_too_many(p: Any, j: Any, left: int | None, right_si
 
 @bug.in_step(
     "in_window",
-    seen=ATTENTION,
     law="a window equals the mask of its band",
     effect="Decoding and prefill differ by the oldest key.",
     repair="Show L + 1 keys for a bound of L.",
@@ -53,7 +51,6 @@ def attention_window_one_key_short(p: Any, j: Any, left: int | None, right_side:
 
 @bug.in_step(
     "query_positions",
-    seen=ATTENTION,
     law="causal equals a window with no keys to the right",
     effect="After a cache, queries see no key or only the first ones.",
     repair="Add the offset: queries come after the cached keys.",
@@ -66,7 +63,6 @@ def attention_offset_subtracted(n_q: int, n_k: int, offset: Any) -> Any:
 
 @bug.in_step(
     "in_window",
-    seen=ATTENTION,
     law="a window equals the mask of its band",
     effect="Every full window misses its oldest key, and a window of 0 shows no key.",
     repair="Compare with ≥.",
@@ -79,7 +75,6 @@ def attention_window_bound_excluded(p: Any, j: Any, left: int | None, right_side
 
 @bug.in_step(
     "in_window",
-    seen=ATTENTION,
     law="attention with options is within its error limit",
     effect="Without causality, queries do not see keys that the right bound allows.",
     repair="Limit the keys after a query by the right bound alone.",
@@ -93,7 +88,6 @@ def attention_left_bound_on_both_sides(p: Any, j: Any, left: int | None, right_s
 
 @bug.in_step(
     "in_window",
-    seen=ATTENTION,
     law="attention with options is within its error limit",
     effect="Without causality, queries do not see keys far in the future.",
     repair="Leave the missing side open.",
@@ -106,7 +100,6 @@ def attention_window_on_both_sides(p: Any, j: Any, left: int | None, right_side:
 
 @bug.in_step(
     "in_window",
-    seen=ATTENTION,
     law="a window equals the mask of its band",
     effect="Without causality, a window shows the whole future.",
     repair="Compare with both sides.",
@@ -119,7 +112,6 @@ def attention_window_without_a_right_side(p: Any, j: Any, left: int | None, righ
 
 @bug.in_step(
     "visible_keys",
-    seen=ATTENTION,
     law="a chunk of queries gives the same rows as all queries",
     effect="With a cache, decoding attends to the wrong keys.",
     repair="Add the offset to the rows of the window.",
@@ -132,7 +124,6 @@ def attention_window_ignores_the_offset(shape: tuple[int, ...], window: Any = (N
 
 @bug.in_step(
     "query_positions",
-    seen=ATTENTION,
     law="a chunk of queries gives the same rows as all queries",
     without=(BIAS,),
     effect="While decoding, the query sees only the first key.",
@@ -146,7 +137,6 @@ def attention_offset_ignored(n_q: int, n_k: int, offset: Any) -> Any:
 
 @bug.in_step(
     "query_positions",
-    seen=ATTENTION,
     law="a chunk of queries gives the same rows as all queries",
     without=(BIAS,),
     effect="Positions jump after the prompt, and queries see the future.",
@@ -160,7 +150,6 @@ def attention_offset_added_twice(n_q: int, n_k: int, offset: Any) -> Any:
 
 @bug.in_step(
     "query_positions",
-    seen=ATTENTION,
     law="batch elements are computed independently",
     without=(BIAS,),
     effect="Sequences of other lengths see too many keys, or too few.",
@@ -179,7 +168,6 @@ def attention_offset_of_the_first_for_all(n_q: int, n_k: int, offset: Any) -> An
 
 @bug.in_step(
     "softcapped",
-    seen=ATTENTION,
     law="a softcap bounds the log-sum-exp",
     effect="Results with softcaps of 0, 5 and 50 are identical.",
     repair="Apply the softcap.",
@@ -192,7 +180,6 @@ def attention_cap_ignored(s: Array, softcap: float | None) -> Array:
 
 @bug.in_step(
     "logits_of",
-    seen=ATTENTION,
     law="a constant bias changes only the log-sum-exp",
     effect="The softcap reduces large biases.",
     repair="Apply the softcap to the scores, then add the bias.",
@@ -207,7 +194,6 @@ def attention_cap_after_the_bias(
 
 @bug.in_step(
     "options_of",
-    seen=ATTENTION,
     law="scale=s equals multiplying the queries by s",
     effect="The softcap reduces ordinary scores, because products are √d times as large.",
     repair="Scale first.",
@@ -223,7 +209,6 @@ def attention_cap_before_the_scale(q: Array, k: Array, **options: Any) -> Any:
 
 @bug.in_step(
     "softcapped",
-    seen=ATTENTION,
     law="a very large softcap changes nothing",
     effect="All scores are between −1 and 1 before the bias is added.",
     repair="Multiply tanh(s/c) by c.",
@@ -265,7 +250,6 @@ def attention_cap_slope_of_the_score(s: Array, softcap: float | None) -> Array:
 
 @bug.in_step(
     "biased",
-    seen=ATTENTION,
     law="a constant bias changes only the log-sum-exp",
     effect="Far keys get more weight than near ones, if the bias prefers near keys.",
     repair="Add the bias.",
@@ -278,7 +262,6 @@ def attention_bias_negated(t: Array, bias: Any) -> Array:
 
 @bug.in_step(
     "biased",
-    seen=ATTENTION,
     law="the order of heads does not matter",
     effect="Biases of heads, as in ALiBi, all have one slope.",
     repair="Use the bias of each head.",
@@ -291,7 +274,6 @@ def attention_bias_of_the_first_head(t: Array, bias: Any) -> Array:
 
 @bug.in_step(
     "options_of",
-    seen=ATTENTION,
     law="a constant bias changes only the log-sum-exp",
     effect="Biases are √d times too weak.",
     repair="Add the bias as it is to the scaled scores.",
@@ -306,7 +288,6 @@ def attention_bias_scaled(q: Array, k: Array, **options: Any) -> Any:
 
 @bug.in_step(
     "options_of",
-    seen=ATTENTION,
     law="the order of heads does not matter",
     effect="Heads of one group share a bias, and no head uses the last biases.",
     repair="Index the bias by the query head.",
@@ -355,7 +336,6 @@ def attention_bias_gradient_not_reduced(du: Array, bias: Any) -> Any:
 
 @bug.in_step(
     "largest_logit",
-    seen=ATTENTION,
     law="a fully masked row with options follows its convention",
     effect="Fully masked rows are NaN instead of 0.",
     repair="Include the sink in the maximum.",
@@ -370,7 +350,6 @@ def attention_sink_over_a_sentinel(u: Array, may: Any, sink: Any) -> Array:
 
 @bug.in_step(
     "sinks_of",
-    seen=ATTENTION,
     law="a sink equals one more key with value 0",
     effect="Adding a constant to all scores changes the weights.",
     repair="Add e^(sink − largest).",
@@ -384,7 +363,6 @@ def attention_sink_after_the_shift(sink: Any, largest: Array) -> Array:
 @bug.in_step(
     "largest_logit",
     "sinks_of",
-    seen=ATTENTION,
     making=True,
     law="a sink equals one more key with value 0",
     effect="Sinks are too strong where scores are large and positive, and too weak where they are negative.",
@@ -401,7 +379,6 @@ def attention_sink_beside_shifted_scores() -> tuple[Callable[..., Array], ...]:
 
 @bug.in_step(
     "sinks_of",
-    seen=ATTENTION,
     law="a sink equals one more key with value 0",
     effect="The result is a softmax without sinks.",
     repair="Pass the sinks to the kernel.",
@@ -414,7 +391,6 @@ def attention_sink_ignored(sink: Any, largest: Array) -> Array:
 
 @bug.in_step(
     "sinks_of",
-    seen=ATTENTION,
     law="a sink of minus infinity changes nothing",
     effect="A head with a disabled sink has a sink of 0.",
     repair="Keep −∞ for disabled sinks.",
@@ -427,7 +403,6 @@ def attention_sink_disabled_is_zero(sink: Any, largest: Array) -> Array:
 
 @bug.in_step(
     "sinks_of",
-    seen=ATTENTION,
     law="the order of heads does not matter",
     effect="Heads do not use their learned sinks.",
     repair="Use the sink of each head.",
@@ -453,7 +428,6 @@ def attention_lse_of_all_keys(q: Array, k: Array, v: Array, **options: Any) -> t
 
 @bug.in_step(
     "options_of",
-    seen=ATTENTION,
     law="the order of heads does not matter",
     effect="Heads of one group share a sink, and no head uses the last sinks.",
     repair="Index the sink by the query head.",
@@ -498,7 +472,6 @@ def attention_sink_gradient_of_the_first_problem(of_sink: Array, delta: Array, o
 
 @bug.in_step(
     "log_of_sum",
-    seen=ATTENTION,
     without=(VJP, JVP),
     law="a constant bias changes only the log-sum-exp",
     effect="Log-sum-exps are between 0 and log n, and parts merge wrongly.",
@@ -512,7 +485,6 @@ def attention_lse_without_the_largest(largest: Array, total: Array) -> Array:
 
 @bug.in_step(
     "log_of_sum",
-    seen=ATTENTION,
     without=(VJP, JVP),
     law="merging attention over two parts of the keys gives the whole",
     effect="Log-sum-exps are wrong by a factor of up to 1.44.",
@@ -526,7 +498,6 @@ def attention_lse_in_base_two(largest: Array, total: Array) -> Array:
 
 @bug.in_step(
     "log_of_sum",
-    seen=ATTENTION,
     without=(VJP, JVP),
     law="merging attention over two parts of the keys gives the whole",
     effect="Parts merge as at a temperature of 1.44.",
@@ -541,7 +512,6 @@ def attention_lse_converted_twice(largest: Array, total: Array) -> Array:
 
 @bug.in_step(
     "log_of_sum",
-    seen=ATTENTION,
     without=(VJP, JVP),
     law="attention with options is within its error limit",
     effect="In a merge, such a row takes all the weight, and the result is NaN.",
@@ -556,7 +526,6 @@ def attention_lse_of_nothing_is_infinite(largest: Array, total: Array) -> Array:
 
 @bug.in_step(
     "log_of_sum",
-    seen=ATTENTION,
     without=(VJP, JVP),
     law="attention with options is within its error limit",
     effect="In a merge, such a row takes weight and moves the output towards 0.",
@@ -600,7 +569,6 @@ def attention_lse_gradient_subtracted(w: Array, of_weights: Array, delta: Array,
 
 @bug.in_step(
     "scale_of",
-    seen=ATTENTION,
     law="scale=s equals multiplying the queries by s",
     effect="With a scale of 0, weights are unequal instead of equal.",
     repair="Compare with None.",
@@ -632,7 +600,6 @@ def attention_masked_before_the_scale(q: Array, k: Array, v: Array, **options: A
 
 @bug.in_step(
     "scale_of",
-    seen=ATTENTION,
     law="added zero channels change only the scale",
     effect="Attention is too flat with a given scale.",
     repair="Use the given scale, or 1/√d.",

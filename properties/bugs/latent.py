@@ -8,13 +8,12 @@ from oracles.ball import Array
 from properties.bugs import reference_latent as right
 from properties.bugs.bug import LATENT, Register
 
-bug = Register()
+bug = Register(seen=LATENT)
 _LAW = "latent attention is within its error limit"
 
 
 @bug.in_step(
     "latent_values",
-    seen=LATENT,
     law=_LAW,
     effect="Outputs mix rotated channels into the values.",
     repair="Take the first value_dim channels.",
@@ -27,7 +26,6 @@ def latent_values_last(latent: Array, value_dim: int) -> Array:
 
 @bug.in_step(
     "latent_keys",
-    seen=LATENT,
     law=_LAW,
     effect="Scores ignore the positions.",
     repair="Add the product of the rotated channels to the scores.",
@@ -42,7 +40,6 @@ def latent_keys_without_rotated_channels(latent: Array, value_dim: int) -> Array
 
 @bug.in_step(
     "latent_keys",
-    seen=LATENT,
     law=_LAW,
     effect="Scores ignore what the tokens say.",
     repair="Add the product of the compressed channels to the scores.",
@@ -57,7 +54,6 @@ def latent_keys_of_rotated_channels_only(latent: Array, value_dim: int) -> Array
 
 @bug.in_step(
     "latent_keys",
-    seen=LATENT,
     law=_LAW,
     effect="All elements of a batch attend to the keys of the first one.",
     repair="Advance the latent rows with the batch.",

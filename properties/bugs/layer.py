@@ -8,14 +8,13 @@ from oracles.ball import Array
 from properties.bugs import reference_layer as right
 from properties.bugs.bug import LAYER, Register
 
-bug = Register()
+bug = Register(seen=LAYER)
 _LAW = "a layer of attention is within its error limit"
 Biases = dict[str, Any]
 
 
 @bug.in_step(
     "layer_biases",
-    seen=LAYER,
     law=_LAW,
     effect="Scores miss the product of the bias and the keys.",
     repair="Add the bias to x·wq.",
@@ -28,7 +27,6 @@ def layer_queries_without_a_bias(biases: Biases, num_heads: int, scale: float | 
 
 @bug.in_step(
     "layer_biases",
-    seen=LAYER,
     law=_LAW,
     effect="All outputs miss the same row.",
     repair="Add the bias to context·wv.",
@@ -41,7 +39,6 @@ def layer_values_without_a_bias(biases: Biases, num_heads: int, scale: float | N
 
 @bug.in_step(
     "layer_biases",
-    seen=LAYER,
     law=_LAW,
     effect="The bias of the output is too large by the number of heads.",
     repair="Add the bias once, after the heads are summed.",
@@ -54,7 +51,6 @@ def layer_output_bias_for_each_head(biases: Biases, num_heads: int, scale: float
 
 @bug.in_step(
     "layer_biases",
-    seen=LAYER,
     law="repeating key heads for each query head changes nothing",
     effect="Queries have the bias of the keys.",
     repair="Split a fused bias in the order of its weights.",
@@ -69,7 +65,6 @@ def layer_biases_of_queries_and_keys_exchanged(biases: Biases, num_heads: int, s
 
 @bug.in_step(
     "layer_biases",
-    seen=LAYER,
     law=_LAW,
     effect="The bias of the queries is too large by 1/scale.",
     repair="Scale x·wq + bq as a whole.",
@@ -85,7 +80,6 @@ def layer_bias_after_the_scale(biases: Biases, num_heads: int, scale: float | No
 
 @bug.in_step(
     "layer_tokens",
-    seen=LAYER,
     law=_LAW,
     effect="Layers with a context attend to x.",
     repair="Make keys and values of the context.",
@@ -98,7 +92,6 @@ def layer_context_ignored(x: Array, context: Array) -> tuple[Array, Array, Array
 
 @bug.in_step(
     "layer_tokens",
-    seen=LAYER,
     law=_LAW,
     effect="Outputs mix tokens of x by their weights over the context.",
     repair="Make the values of the context too.",
@@ -111,7 +104,6 @@ def layer_values_of_x(x: Array, context: Array) -> tuple[Array, Array, Array]:
 
 @bug.in_step(
     "layer_tokens",
-    seen=LAYER,
     law=_LAW,
     effect="The context attends to itself.",
     repair="Make the queries of x.",
@@ -124,7 +116,6 @@ def layer_queries_of_the_context(x: Array, context: Array) -> tuple[Array, Array
 
 @bug.in_step(
     "layer_weights",
-    seen=LAYER,
     law="repeating key heads for each query head changes nothing",
     effect="Heads have parts of the weights of other heads; one head is correct.",
     repair="Split the columns into all queries, all keys, all values.",
@@ -140,7 +131,6 @@ def layer_fused_weights_split_by_head(wq: Array, wk: Array, wv: Array, num_heads
 
 @bug.in_step(
     "layer_scale",
-    seen=LAYER,
     law=_LAW,
     effect="Attention is too flat or too sharp, unless x is as wide as a head.",
     repair="Divide by the root of head_dim.",
@@ -153,7 +143,6 @@ def layer_scale_of_the_model_width(scale: float | None, x: Array) -> float | Non
 
 @bug.in_step(
     "output_with_bias",
-    seen=LAYER,
     law=_LAW,
     effect="Tokens that see no token have the output 0.",
     repair="Add the bias to these tokens too.",

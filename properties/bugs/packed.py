@@ -13,8 +13,8 @@ from properties.bugs import reference_packed as right
 from properties.bugs.bug import Register
 from properties.bugs.reference_packed import Packing
 
-bug = Register()
 PACKED, VJP = "packed_attention", "packed_attention_vjp"
+bug = Register(seen=PACKED)
 ALONE, ORDER = "a sequence gives the same result alone", "the order of sequences does not matter"
 UNUSED, AGREES = (
     "rows that no sequence uses do not matter",
@@ -37,7 +37,6 @@ def _among(rows: Any, total: int) -> Any:
 
 @bug.in_step(
     "key_rows",
-    seen=PACKED,
     law=ALONE,
     effect="In cross attention, sequences see keys of other sequences.",
     repair="Find the keys by cu_k.",
@@ -50,7 +49,6 @@ def packed_keys_by_the_boundaries_of_queries(packing: Packing, sequence: int) ->
 
 @bug.in_step(
     "key_rows",
-    seen=PACKED,
     law=ALONE,
     effect="Short sequences see the keys of the sequences behind them.",
     repair="Use the length of the sequence.",
@@ -63,7 +61,6 @@ def packed_keys_of_the_longest_length(packing: Packing, sequence: int) -> Any:
 
 @bug.in_step(
     "key_rows",
-    seen=PACKED,
     law=UNUSED,
     effect="Queries attend to keys that are not valid.",
     repair="Stop at seqused_k.",
@@ -90,7 +87,6 @@ def packed_used_keys_ignored_by_the_backward(packing: Packing, sequence: int) ->
 
 @bug.in_step(
     "key_rows",
-    seen=PACKED,
     law=ALONE,
     effect="Sequences miss keys, or see keys of the next sequence.",
     repair="Read the length at the index of the sequence.",
@@ -103,7 +99,6 @@ def packed_key_length_of_the_sequence_before(packing: Packing, sequence: int) ->
 
 @bug.in_step(
     "key_rows",
-    seen=PACKED,
     law=ALONE,
     effect="Each sequence sees the first key of the next one.",
     repair="End before cu_k[b + 1].",
@@ -116,7 +111,6 @@ def packed_first_key_of_the_next_sequence(packing: Packing, sequence: int) -> An
 
 @bug.in_step(
     "key_rows",
-    seen=PACKED,
     law=ALONE,
     effect="The last block of a sequence reaches into the next sequence.",
     repair="Mask the keys of the last block by the length of the sequence.",
@@ -129,7 +123,6 @@ def packed_keys_in_whole_blocks(packing: Packing, sequence: int, tile: int = 16)
 
 @bug.in_step(
     "key_rows",
-    seen=PACKED,
     law=ALONE,
     effect="Documents attend to each other.",
     repair="Mask by the boundaries.",
@@ -142,7 +135,6 @@ def packed_boundaries_ignored(packing: Packing, sequence: int) -> Any:
 
 @bug.in_step(
     "key_rows",
-    seen=PACKED,
     law=ALONE,
     effect="Two sequences are right; of more, all but the first merge.",
     repair="Go through all boundaries.",
@@ -155,7 +147,6 @@ def packed_one_boundary_for_all(packing: Packing, sequence: int) -> Any:
 
 @bug.in_step(
     "key_rows",
-    seen=PACKED,
     law=ALONE,
     effect="Sequences of equal lengths are right; others read the keys of their neighbours.",
     repair="Begin at cu_k[b].",
@@ -168,7 +159,6 @@ def packed_keys_at_equal_distances(packing: Packing, sequence: int) -> Any:
 
 @bug.in_step(
     "key_rows",
-    seen=PACKED,
     law=ALONE,
     effect="Behind an empty sequence, queries see the keys of another sequence.",
     repair="Keep empty sequences on both sides.",
@@ -181,7 +171,6 @@ def packed_sequences_without_queries_removed(packing: Packing, sequence: int) ->
 
 @bug.in_step(
     "key_rows",
-    seen=PACKED,
     law=ALONE,
     effect="A sequence of one token is joined to the next sequence.",
     repair="Pass the lengths of sequences.",
@@ -195,7 +184,6 @@ def packed_sequences_of_one_token_merge(packing: Packing, sequence: int) -> Any:
 
 @bug.in_step(
     "key_rows",
-    seen=PACKED,
     law=UNUSED,
     effect="The last sequence attends to padding.",
     repair="End at the last boundary.",
@@ -212,7 +200,6 @@ def packed_last_sequence_to_the_end_of_the_array(packing: Packing, sequence: int
 
 @bug.in_step(
     "sequence_numbers",
-    seen=PACKED,
     law=ALONE,
     effect="The last sequence has no result.",
     repair="There are len(cu_q) − 1 sequences.",
@@ -225,7 +212,6 @@ def packed_last_sequence_dropped(packing: Packing) -> Iterator[int]:
 
 @bug.in_step(
     "query_rows",
-    seen=PACKED,
     law=AGREES,
     effect="With one query for each sequence, empty sequences shift the results of all later ones.",
     repair="Compare the number of queries with the number of sequences.",
@@ -257,7 +243,6 @@ def packed_cotangents_of_unused_queries(packing: Packing, sequence: int) -> Any:
 
 @bug.in_step(
     "query_offset",
-    seen=PACKED,
     law=ALONE,
     effect="Shorter sequences see too many keys or too few.",
     repair="Use the lengths of the sequence.",
@@ -271,7 +256,6 @@ def packed_alignment_by_the_longest(packing: Packing, sequence: int) -> int:
 
 @bug.in_step(
     "query_offset",
-    seen=PACKED,
     law=UNUSED,
     effect="With a part of the keys in use, queries see the wrong keys.",
     repair="Use seqused_q and seqused_k.",
@@ -285,7 +269,6 @@ def packed_alignment_by_owned_rows(packing: Packing, sequence: int) -> int:
 
 @bug.in_step(
     "query_offset",
-    seen=PACKED,
     law=ALONE,
     effect="Masks and windows are right in the first sequence alone.",
     repair="Count positions from the start of the sequence.",
@@ -298,7 +281,6 @@ def packed_positions_of_the_whole_array(packing: Packing, sequence: int) -> int:
 
 @bug.in_step(
     "options_of_sequence",
-    seen=PACKED,
     law=ALONE,
     effect="Only the first sequence has sinks.",
     repair="Add the sink to each sequence.",
@@ -313,7 +295,6 @@ def packed_sink_of_the_first_sequence(packing: Packing, sequence: int, options: 
 
 @bug.in_step(
     "sequence_of",
-    seen=PACKED,
     law=ALONE,
     effect="The first sequence is right, and later ones use the keys of other heads.",
     repair="Divide the number of the query head inside its sequence.",
@@ -332,7 +313,6 @@ def packed_key_head_of_the_whole_grid(
 
 @bug.in_step(
     "lse_layout",
-    seen=PACKED,
     without=(VJP,),
     law=ORDER,
     effect="Each row has the log-sum-exp of another row and head.",
@@ -347,7 +327,6 @@ def packed_lse_in_another_layout(lse: Array) -> Array:
 @bug.in_step(
     "sequence_numbers",
     "put",
-    seen=PACKED,
     without=(VJP,),
     law=ALONE,
     making=True,
@@ -400,7 +379,6 @@ def packed_sink_gradient_of_the_last_sequence(parts: list[Any], sink: Any) -> An
 @bug.in_step(
     "query_rows",
     "key_rows",
-    seen=PACKED,
     law="row numbers beyond 16 bits are right",
     requires=("large sizes",),
     making=True,

@@ -10,12 +10,11 @@ from properties.bugs import reference_positions as right
 from properties.bugs.bug import SINUSOID, Memory, Register
 from properties.bugs.kernels import rounded_to
 
-bug = Register()
+bug = Register(seen="rope")
 
 
 @bug.in_step(
     "positions",
-    seen="rope",
     law="position 0 rotates by angle 0",
     effect="The code rotates position 0 too. Scores are correct; absolute values and caches of other code are not.",
     repair="Count positions from 0.",
@@ -69,7 +68,6 @@ def sin_positions_in_eight_bits(start_pos: int, seq_len: int) -> Any:
 
 @bug.in_step(
     "positions",
-    seen="rope",
     law="at position p the first pair rotates by p radians",
     requires=("long positions",),
     effect="Positions from 32768 on are negative.",
@@ -83,7 +81,6 @@ def rope_positions_in_sixteen_bits(start_pos: int, seq_len: int) -> Any:
 
 @bug.in_step(
     "positions",
-    seen="rope",
     law="ten times the position at a tenth of the frequency has the same angle",
     requires=("long positions",),
     public=True,
@@ -99,7 +96,6 @@ def rope_positions_bf16(start_pos: int, seq_len: int) -> Any:
 
 @bug.in_step(
     "positions",
-    seen="rope",
     law="ten times the position at a tenth of the frequency has the same angle",
     requires=("long positions",),
     effect="From position 4096 on, all tokens have the same position.",
@@ -126,7 +122,6 @@ def rope_tables_begin_at_zero(start_pos: int, seq_len: int) -> Any:
 
 @bug.in_step(
     "positions",
-    seen="rope",
     law="a chunk of positions equals the slice of the whole",
     effect="Chunks are rotated as if they began twice as far from the start.",
     repair="Slice a table that begins at 0, or build one that begins at the start position.",
@@ -139,7 +134,6 @@ def rope_offset_twice(start_pos: int, seq_len: int) -> Any:
 
 @bug.in_step(
     "positions",
-    seen="rope",
     law="a chunk of positions equals the slice of the whole",
     effect="Each token that is decoded alone is rotated like the first token; prefill is correct.",
     repair="Add the number of cached tokens to the positions of each chunk.",
@@ -152,7 +146,6 @@ def rope_decodes_at_zero(start_pos: int, seq_len: int) -> Any:
 
 @bug.in_step(
     "positions",
-    seen="rope",
     law="a chunk of positions equals the slice of the whole",
     effect="The code rotates a decoded token by one position too many.",
     repair="Read the length of the cache before the new key is appended.",
@@ -166,7 +159,6 @@ def rope_decodes_one_late(start_pos: int, seq_len: int) -> Any:
 
 @bug.in_step(
     "positions",
-    seen="rope",
     law="a chunk of positions equals the slice of the whole",
     effect="Tokens that are decoded together all have the position of the first one.",
     repair="Add the index of the row to the start position.",
@@ -179,7 +171,6 @@ def rope_window_at_one_position(start_pos: int, seq_len: int) -> Any:
 
 @bug.in_step(
     "positions",
-    seen="rope",
     law="rope is within its error limit",
     effect="Relative positions have the wrong sign for all code that rotates forwards.",
     repair="Subtract the sine in the first channel, and add it in the second.",
@@ -192,7 +183,6 @@ def rope_turns_backwards(start_pos: int, seq_len: int) -> Any:
 
 @bug.in_step(
     "tables_of",
-    seen="rope",
     law="a batch gives the same as its elements one by one",
     effect="All tokens of a head have the same position, which is the index of the head.",
     repair="Take the position from the axis of the sequence, the last but one.",
@@ -207,7 +197,6 @@ def rope_along_heads(x: Array, start_pos: int) -> tuple[Array, ...]:
 
 @bug.in_step(
     "tables_of",
-    seen="rope",
     law="a batch gives the same as its elements one by one",
     effect="The second sequence starts at the position where the first ends.",
     repair="Count rows within each sequence.",
@@ -222,7 +211,6 @@ def rope_positions_run_through_the_batch(x: Array, start_pos: int) -> tuple[Arra
 
 @bug.in_step(
     "chunk_tables",
-    seen="rope",
     law="a call does not depend on earlier calls",
     remembers=True,
     public=True,

@@ -14,8 +14,8 @@ from properties.bugs.bug import Memory, Register
 from properties.bugs.kernels import rounded_to
 from properties.bugs.reference_frequencies import rotary_frequencies
 
-bug = Register()
 ROPE, VJP, TABLES, _EMBEDDING = "rope", "rope_vjp", "rotary_tables", "rotary_embedding"
+bug = Register(seen=ROPE)
 _HALVES = {"conventions": Conventions(rope_pairing="half")}
 
 # -- Positions -------------------------------------------------------------------------------------
@@ -23,7 +23,6 @@ _HALVES = {"conventions": Conventions(rope_pairing="half")}
 
 @bug.in_step(
     "row_positions",
-    seen=ROPE,
     law="reordering rows reorders their results in the same way",
     effect="The mask restarts with each sequence, but the angles do not.",
     repair="Use the given positions.",
@@ -39,7 +38,6 @@ def rope_positions_not_reset(shape: tuple[int, ...], start_pos: int, positions: 
 
 @bug.in_step(
     "row_positions",
-    seen=ROPE,
     law="batch elements are computed independently",
     effect="Sequences with left padding or another length are rotated by the positions of another sequence.",
     repair="Use the positions of each batch element.",
@@ -54,7 +52,6 @@ def rope_positions_of_the_first_problem(shape: tuple[int, ...], start_pos: int, 
 
 @bug.in_step(
     "pair_angles",
-    seen=ROPE,
     law="frequencies are radians per position",
     effect="Every position except 0 is wrong, and so are references captured from the same code.",
     repair="Use a scale of 1.",
@@ -67,7 +64,6 @@ def rope_positions_doubled(at: Any, f: Array, sections: Any) -> Array:
 
 @bug.in_step(
     "row_positions",
-    seen=ROPE,
     law="rope is within its error limit",
     effect="From position 256 on, neighbours share positions.",
     repair="Store positions as integers or in float32.",
@@ -83,7 +79,6 @@ def rope_given_positions_in_16_bits(shape: tuple[int, ...], start_pos: int, posi
 
 @bug.in_step(
     "pair_frequencies",
-    seen=ROPE,
     law="frequencies are radians per position",
     effect="Scaling has no effect, and beyond the original length generated text is nonsense.",
     repair="Pass the frequencies to the rotation.",
@@ -96,7 +91,6 @@ def rope_given_frequencies_ignored(r: int, inv_freq: Any) -> Array:
 
 @bug.in_step(
     "pair_frequencies",
-    seen=ROPE,
     law="frequencies are radians per position",
     effect="Angles at far positions are wrong by whole radians.",
     repair="Keep the buffer in float32.",
@@ -109,7 +103,6 @@ def rope_frequencies_converted_with_the_module(r: int, inv_freq: Any) -> Array:
 
 @bug.in_step(
     "pair_frequencies",
-    seen=ROPE,
     law="a call does not depend on earlier calls",
     remembers=True,
     effect=(
@@ -151,7 +144,6 @@ def rotary_table_that_grows_keeps_its_rows(
 
 @bug.in_step(
     "scaled_tables",
-    seen=ROPE,
     law="an attention factor multiplies the rotated channels",
     effect="Scores are wrong by the square of the factor.",
     repair="Multiply once.",
@@ -164,7 +156,6 @@ def rope_attention_factor_twice(theta: Array, attention_factor: float | None) ->
 
 @bug.in_step(
     "scaled_tables",
-    seen=ROPE,
     law="an attention factor multiplies the rotated channels",
     effect="The softmax of long sequences is too flat.",
     repair="Multiply cosines and sines by the factor.",
@@ -177,7 +168,6 @@ def rope_attention_factor_ignored(theta: Array, attention_factor: float | None) 
 
 @bug.in_step(
     "scaled_tables",
-    seen=ROPE,
     law="only the attention factor changes the norm of a pair",
     effect="The norms of pairs depend on the position; position 0 is correct.",
     repair="Multiply both.",
@@ -190,7 +180,6 @@ def rope_attention_factor_of_cosines_alone(theta: Array, attention_factor: float
 
 @bug.in_step(
     "beside",
-    seen=ROPE,
     law="channels that do not rotate are returned unchanged",
     effect="A part of every head is lost.",
     repair="Copy the channels that do not rotate.",
@@ -259,7 +248,6 @@ def rope_pairs_within_the_share(
     "rotating_channels",
     "pair_frequencies",
     "pair_axes",
-    seen=ROPE,
     law="channels that do not rotate are returned unchanged",
     making=True,
     without=(TABLES, _EMBEDDING),
@@ -282,7 +270,6 @@ def rope_all_channels_rotate() -> tuple[Callable[..., Any], ...]:
 
 @bug.in_step(
     "pair_axes",
-    seen=ROPE,
     without=(_EMBEDDING,),
     law="each pair rotates by the position of the axis that it belongs to",
     effect="The model misreads images; text is correct.",
@@ -296,7 +283,6 @@ def rope_axes_in_reverse(pairs: int, sections: Any) -> Any:
 
 @bug.in_step(
     "pair_axes",
-    seen=ROPE,
     without=(_EMBEDDING,),
     law="each pair rotates by the position of the axis that it belongs to",
     effect="All tokens of an image look the same; text is correct.",

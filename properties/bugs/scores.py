@@ -9,12 +9,11 @@ from properties.bugs import reference as right
 from properties.bugs.bug import MULTI_HEAD, OPTIONS, SDPA, SOFTMAX, Register
 from properties.bugs.reference import Mask
 
-bug = Register()
+bug = Register(seen=SDPA)
 
 
 @bug.in_step(
     "scaled",
-    seen=SDPA,
     law="added zero channels change only the scale",
     effect="Attention is too sharp, most of all with wide heads.",
     repair="Divide the scores by √d.",
@@ -27,7 +26,6 @@ def sdpa_scale_missing(products: Array, width: int) -> Array:
 
 @bug.in_step(
     "scaled",
-    seen=SDPA,
     law="added zero channels change only the scale",
     effect="Scores are d times too large.",
     repair="Divide the scores by √d.",
@@ -40,7 +38,6 @@ def sdpa_scale_inverted(products: Array, width: int) -> Array:
 
 @bug.in_step(
     "scaled",
-    seen=SDPA,
     law="added zero channels change only the scale",
     effect="Attention is too flat; a width of 0 or 1 is correct.",
     repair="Divide by √d.",
@@ -53,7 +50,6 @@ def sdpa_scale_without_root(products: Array, width: int) -> Array:
 
 @bug.in_step(
     "scaled",
-    seen=SDPA,
     without=OPTIONS,
     law="repeating every key and value changes nothing",
     effect="Attention is flatter with more keys than channels, and sharper with fewer.",
@@ -67,7 +63,6 @@ def sdpa_scale_of_the_number_of_keys(products: Array, width: int) -> Array:
 
 @bug.in_step(
     "scaled",
-    seen=SDPA,
     law="added zero channels change only the scale",
     effect="Attention is too sharp if the width is not a square; 1, 4, 16 and 64 are correct.",
     repair="Take the root in floating point.",
@@ -80,7 +75,6 @@ def sdpa_scale_integer_root(products: Array, width: int) -> Array:
 
 @bug.in_step(
     "scaled",
-    seen=SDPA,
     without=(*MULTI_HEAD, *OPTIONS),
     law="with head_dim 0 the output is the mean of the visible values",
     effect="Every output is NaN if queries and keys have no columns.",
@@ -107,7 +101,6 @@ def sdpa_scale_by_value_width(q: Array, k: Array, v: Array, mask: Mask = None) -
 
 @bug.in_step(
     "attention_weights",
-    seen=SDPA,
     law="a broadcast mask gives the same as the full mask",
     effect="Attention with a mask is too flat; the same call without a mask is correct.",
     repair="Scale once, either the queries or the scores.",
@@ -120,7 +113,6 @@ def sdpa_scale_twice_under_a_mask(q: Array, k: Array, mask: Mask = None) -> Arra
 
 @bug.in_step(
     "scores_of",
-    seen=SDPA,
     law="the output is the weighted mean of the outputs of two blocks of keys",
     effect="The last channels of queries and keys have no effect.",
     repair="Pad the channels to a multiple of 8, or process the last ones separately.",
@@ -134,7 +126,6 @@ def sdpa_last_lanes_dropped(q: Array, k: Array) -> Array:
 
 @bug.in_step(
     SOFTMAX,
-    seen=SDPA,
     law="a vector added to all keys changes nothing",
     effect="Two scores above 50 get equal weights although they differ.",
     repair="Subtract the largest score of each row; then no score needs a limit.",
@@ -147,7 +138,6 @@ def sdpa_scores_clamped(scores: Array, mask: Mask = None) -> Array:
 
 @bug.in_step(
     "scores_of",
-    seen=SDPA,
     law="multi-head attention with one head equals attention",
     effect="Long rows have seven correct digits instead of sixteen.",
     repair="Keep the precision of the inputs.",
@@ -161,7 +151,6 @@ def sdpa_scores_in_single_precision(q: Array, k: Array) -> Array:
 
 @bug.in_step(
     "scores_of",
-    seen=SDPA,
     law="an orthogonal change of basis of q and k changes nothing",
     effect="Results have three correct digits instead of sixteen, for some widths only; small integers are exact.",
     repair="Request full precision for the matrix product.",
@@ -177,7 +166,6 @@ def sdpa_products_in_tf32(q: Array, k: Array) -> Array:
 
 @bug.in_step(
     "attention_weights",
-    seen=SDPA,
     law="if all values are equal, the output is that value",
     effect="Weights do not sum to 1, and small weights become 0.",
     repair="Keep the weights in the precision of the accumulator.",
@@ -190,7 +178,6 @@ def sdpa_weights_in_half_precision(q: Array, k: Array, mask: Mask = None) -> Arr
 
 @bug.in_step(
     "attention_weights",
-    seen=SDPA,
     law="if all values are equal, the output is that value",
     public=True,
     effect="Each column of weights sums to 1 instead of each row, so outputs are not averages of the values.",
@@ -210,7 +197,6 @@ def sdpa_softmax_query_axis(q: Array, k: Array, mask: Mask = None) -> Array:
 
 @bug.in_step(
     "attention_weights",
-    seen=SDPA,
     law="masked keys and values do not matter",
     effect="A masked key gets weight if its score is some thousands above the visible scores.",
     repair="Mask with −∞, after the scale.",
@@ -236,7 +222,6 @@ def _padded_rows(x: Array) -> Array:
 
 @bug.in_step(
     "scores_of",
-    seen=SDPA,
     law="the output is the weighted mean of the outputs of two blocks of keys",
     effect="Scores of widths that are not powers of two have products of other rows in them.",
     repair="Mask the channels beyond the width when a tile is loaded.",

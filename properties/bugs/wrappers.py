@@ -13,8 +13,8 @@ from properties.bugs import reference_attention as right
 from properties.bugs.bug import Register
 from properties.bugs.multi_head import computed_heads
 
-bug = Register()
 ATTENTION, VJP = "attention", "attention_vjp"
+bug = Register(seen=ATTENTION)
 _BLOCK = 128
 
 
@@ -43,7 +43,6 @@ def attention_cap_after_the_mask(
 
 @bug.in_step(
     "visible_keys",
-    seen=ATTENTION,
     law="a window equals the mask of its band",
     effect="In a tree of draft tokens, tokens see their siblings.",
     repair="Pass the mask to the kernel.",
@@ -84,7 +83,6 @@ def attention_scale_of_the_values(q: Array, k: Array, v: Array, **options: Any) 
 
 @bug.in_step(
     "visible_keys",
-    seen=ATTENTION,
     law="batch elements are computed independently",
     effect="All batch elements except the first are zeros, or have the mask of another element.",
     repair="Build the block mask for the number of keys of the call.",
@@ -135,7 +133,6 @@ def attention_two_passes_without_the_batch(q: Array, k: Array, v: Array, **optio
 
 @bug.in_step(
     "visible_keys",
-    seen=ATTENTION,
     law="batch elements are computed independently",
     effect="Queries of sequences with a shorter past lose the oldest keys of their windows, or all keys.",
     repair="Start the window at the past of each sequence.",
@@ -154,7 +151,6 @@ def attention_window_starts_at_the_longest_past(
 
 @bug.in_step(
     "visible_keys",
-    seen=ATTENTION,
     without=("attention_jvp",),
     law="attention with options is within its error limit",
     promises={"conventions": Conventions(causal="bottom_right")},
@@ -174,7 +170,6 @@ def attention_missing_right_side_is_the_number_of_keys(
 
 @bug.in_step(
     "options_of",
-    seen=ATTENTION,
     law="a broadcast mask gives the same as the full mask",
     effect="Attention with a mask is too flat; the same call without a mask is correct.",
     repair="Scale once, either the queries or the scores.",
@@ -189,7 +184,6 @@ def attention_scale_twice_under_a_mask(q: Array, k: Array, **options: Any) -> An
 
 @bug.in_step(
     "scale_of",
-    seen=ATTENTION,
     law="scale=s equals multiplying the queries by s",
     effect="A given scale has no effect.",
     repair="Pass the scale to the kernel.",
