@@ -22,8 +22,8 @@ _SQUARE = {
 
 MEMORY = (
     NumberedPoint("arrays of one shape", _SQUARE),
-    NumberedPoint("a mask", _SQUARE, lambda sizes: {"mask": np.tri(sizes["n_q"], sizes["n_k"], dtype=bool)}),
-    NumberedPoint("a bias", _SQUARE, lambda sizes: {"bias": np.tri(sizes["n_q"], sizes["n_k"])}),
+    NumberedPoint("a mask", _SQUARE, {"mask": lambda sizes: np.tri(sizes["n_q"], sizes["n_k"], dtype=bool)}),
+    NumberedPoint("a bias", _SQUARE, {"bias": lambda sizes: np.tri(sizes["n_q"], sizes["n_k"])}),
 )
 """Where laws ask whether it matters in which memory arrays lie."""
 

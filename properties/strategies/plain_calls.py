@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,24 @@ from properties.contract.packing import with_longest
 from properties.contract.paging import page_count
 from properties.contract.parameters import BATCH, Kind, Parameter
 
-__all__ = ["OUTER", "Fill", "Options", "Sizes", "call_in_words", "equal_scores", "exact_call", "numbers", "plain_call"]
+__all__ = [
+    "OUTER",
+    "Fill",
+    "Options",
+    "Sizes",
+    "call_in_words",
+    "equal_scores",
+    "exact_call",
+    "numbers",
+    "plain_call",
+    "zero_sinks",
+]
 
 Sizes = Mapping[str, int]
 """Sizes by the names of axes and of size parameters."""
 
-Options = Callable[[Sizes], Mapping[str, Any]]
-"""The arguments of a call that are not plain numbers, from the sizes of the call."""
+Options = Mapping[str, Any]
+"""The arguments of a call that are not plain numbers: values, or functions of the sizes of the call."""
 
 OUTER = ("outermost", "outer")
 """The names of leading axes before "batch"."""
@@ -42,6 +54,11 @@ def equal_scores(shape: Sequence[int], seed: int) -> Array:
     return np.zeros(shape) if seed == 0 else np.array(np.broadcast_to(numbers(shape[-2:], seed), tuple(shape)))
 
 
+def zero_sinks(sizes: Sizes) -> Array:
+    """Return a sink of 0 for each head."""
+    return np.zeros(sizes["num_heads"])
+
+
 def _nothing(shape: Sequence[int], seed: int) -> Array:
     """Return zeros that take no memory, for calls whose sizes alone matter."""
     return np.broadcast_to(0.0, tuple(shape))
@@ -51,7 +68,7 @@ def plain_call(
     operation: Operation,
     implementation: Implementation,
     wanted: Sizes,
-    options: Options = lambda sizes: {},
+    options: Options = MappingProxyType({}),
     fill: Fill = numbers,
     *,
     four_axes: bool = False,
@@ -65,7 +82,7 @@ def plain_call(
     numbers, unless `fill` gives others; tables of rotations always have plain numbers.
     """
     for sizes in _sizes(wanted):
-        chosen = options(sizes)
+        chosen = {name: value(sizes) if callable(value) else value for name, value in options.items()}
         if operation.is_played and "rotates" in implementation.of_caches(operation.name):
             chosen = {"rotates": True, **chosen}
         if operation.is_played and "batch" in operation.parameters:
