@@ -308,7 +308,7 @@ def rope_memory_order(x: Array, start_pos: int = 0) -> Array:
 )
 def add_ignores_the_sign_of_strides(x: Array, pos: Array) -> Array:
     """The code ignores the sign of negative strides."""
-    return np.asarray(x[tuple(slice(None, None, -1 if s < 0 else 1) for s in x.strides)] + pos)
+    return x[tuple(slice(None, None, -1 if s < 0 else 1) for s in x.strides)] + pos
 
 
 @bug.in_operation(

@@ -102,7 +102,7 @@ def softmax_in_base_two(scores: Array, visible: Any, largest: Array) -> Array:
 def sdpa_scale_shared_by_queries_and_keys(q: Array, k: Array) -> Array:
     """The code scales queries and keys by the fourth root of 1/d each."""
     root = max(q.shape[-1], 1) ** -0.25
-    return np.asarray((q * root) @ right.transposed(k * root))
+    return np.asarray((q * root) @ (k * root).mT)
 
 
 @bug.in_operation(

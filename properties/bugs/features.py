@@ -493,7 +493,7 @@ def attention_lse_without_the_largest(largest: Array, total: Array) -> Array:
 )
 def attention_lse_in_base_two(largest: Array, total: Array) -> Array:
     """The code adds the binary logarithm of the sum to the natural largest logit."""
-    return np.asarray((largest + np.log2(total))[..., 0])
+    return (largest + np.log2(total))[..., 0]
 
 
 @bug.in_step(

@@ -120,7 +120,7 @@ def softmax_vjp_tail_not_in_the_sum(weights: Array, grad_weights: Array) -> Arra
 def vjp_row_terms_subtracted_from_columns(weights: Array, grad_weights: Array) -> Array:
     """With as many queries as keys, the code subtracts Σ P·dP of row i from column i."""
     term = right.row_term(weights, grad_weights)
-    return right.transposed(term) if weights.shape[-2] == weights.shape[-1] else term
+    return term.mT if weights.shape[-2] == weights.shape[-1] else term
 
 
 @bug.in_step(
@@ -183,9 +183,9 @@ def vjp_queries_overwritten(q: Array, k: Array, v: Array, mask: Mask, grad_out: 
     """Each tile of 32 keys overwrites the part of dq from earlier tiles."""
     p = right.attention_weights(q, k, mask)
     live = right.responding(p, right.visible_entries(mask, p.shape))
-    ds = right.softmax_backward(live, grad_out @ right.transposed(v)) / math.sqrt(max(q.shape[-1], 1))
+    ds = right.softmax_backward(live, grad_out @ v.mT) / math.sqrt(max(q.shape[-1], 1))
     keys = list(tiles(k.shape[-2], 32))[-1]
-    return ds[..., keys] @ k[..., keys, :], right.transposed(ds) @ q, right.transposed(p) @ grad_out
+    return ds[..., keys] @ k[..., keys, :], ds.mT @ q, p.mT @ grad_out
 
 
 @bug.in_operation(
@@ -215,7 +215,7 @@ def vjp_queries_from_the_first_channels(q: Array, k: Array, v: Array, mask: Mask
     """For dq, the code reads the first d channels of v and of the cotangent, where d is the width of
     the keys."""
     d, p = q.shape[-1], right.attention_weights(q, k, mask)
-    term = right.row_term(p, grad_out @ right.transposed(v))
+    term = right.row_term(p, grad_out @ v.mT)
     _, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
     return gradients_of((q, k, v[..., :d]), mask, grad_out[..., :d], p, term)[0], dk, dv
 
@@ -327,7 +327,7 @@ def vjp_transpose_missing_when_square(q: Array, k: Array, v: Array, mask: Mask, 
     dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
     if q.shape[-2] == k.shape[-2]:
         live = right.responding(right.attention_weights(q, k, mask), right.visible_entries(mask, scores_shape(q, k)))
-        ds = right.softmax_backward(live, grad_out @ right.transposed(v))
+        ds = right.softmax_backward(live, grad_out @ v.mT)
         dk = ds @ q / math.sqrt(max(q.shape[-1], 1))
     return dq, dk, dv
 
@@ -344,7 +344,7 @@ def vjp_values_not_normalized(q: Array, k: Array, v: Array, mask: Mask, grad_out
     dq, dk, _ = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
     p = right.attention_weights(q, k, mask)
     largest = p.max(-1, keepdims=True)
-    return dq, dk, right.transposed(p / np.where(largest == 0, 1.0, largest)) @ grad_out
+    return dq, dk, (p / np.where(largest == 0, 1.0, largest)).mT @ grad_out
 
 
 @bug.in_step(

@@ -212,7 +212,7 @@ def lookup_in_eight_bits(table: Array, indices: Any) -> Array:
 def lookup_sorted(table: Array, indices: Any) -> Array:
     """The code sorts the indices to read memory in order, and does not restore the order of the
     rows."""
-    return np.asarray(table[np.sort(indices, axis=None).reshape(indices.shape)])
+    return table[np.sort(indices, axis=None).reshape(indices.shape)]
 
 
 @bug.in_operation(

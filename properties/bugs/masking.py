@@ -123,7 +123,7 @@ def sdpa_mask_of_the_first_in_the_batch(mask: Mask, shape: tuple[int, ...]) -> A
 def sdpa_key_mask_taken_for_queries(mask: Mask, shape: tuple[int, ...]) -> Any:
     """With as many queries as keys, the code reads a mask of one row as a column."""
     row = mask is not None and mask.ndim > 0 and shape[-2] == shape[-1] and (mask.ndim == 1 or mask.shape[-2] == 1)
-    return right.visible_entries(right.transposed(np.atleast_2d(mask)) if row else mask, shape)
+    return right.visible_entries(np.atleast_2d(mask).mT if row else mask, shape)
 
 
 @bug.in_step(

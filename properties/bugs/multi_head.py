@@ -444,4 +444,4 @@ def mha_vjp_value_path_dropped(grads: list[Array], weights: list[Array]) -> Arra
 )
 def mha_vjp_averages_the_batch(x: Array, rank: int) -> Array:
     """The gradients of the weights are means over the batch instead of sums."""
-    return np.asarray(right.summed(x, rank) / max(math.prod(x.shape[: x.ndim - rank]), 1))
+    return right.summed(x, rank) / max(math.prod(x.shape[: x.ndim - rank]), 1)

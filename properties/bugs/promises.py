@@ -43,7 +43,7 @@ def sdpa_overflow_becomes_nan(q: Array, k: Array, v: Array, mask: Mask = None) -
 def sdpa_products_overflow_before_they_are_scaled(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code stores products of queries and keys in float16 before it scales them."""
     with np.errstate(over="ignore", invalid="ignore"):
-        products = (q.astype(np.float64) @ right.transposed(k.astype(np.float64))).astype(np.float16).astype(np.float64)
+        products = (q.astype(np.float64) @ k.astype(np.float64).mT).astype(np.float16).astype(np.float64)
         return (right.hard_masked_softmax(right.scaled(products, q.shape[-1]), mask) @ v.astype(np.float64)).astype(
             np.float16
         )
@@ -95,7 +95,7 @@ def _of_base(base: float) -> Callable[..., Array]:
                 -(np.arange(cache_key[2]) // 2 * 2) / max(cache_key[2], 1)
             )
             _TABLES[cache_key] = np.cos(angle), np.sin(angle)
-        return np.asarray(x * _TABLES[cache_key][0] + reference_positions.rotated(x) * _TABLES[cache_key][1])
+        return x * _TABLES[cache_key][0] + reference_positions.rotated(x) * _TABLES[cache_key][1]
 
     return rotating
 

@@ -25,7 +25,7 @@ def rope_half_split_pairs(x: Array, start_pos: int = 0) -> Array:
     if x.shape[-1] % 2:
         return right.rope(x, start_pos)
     theta = np.tile(right.angles(start_pos, *x.shape[-2:]), 2)
-    return np.asarray(x * np.cos(theta) + right.rotate_half(x) * np.sin(theta))
+    return x * np.cos(theta) + right.rotate_half(x) * np.sin(theta)
 
 
 @bug.in_step(
@@ -133,7 +133,7 @@ def rope_odd_width_raises(x: Array) -> Array:
 )
 def apply_rotary_without_minus(x: Array) -> Array:
     """The code exchanges the channels of a pair without the minus sign."""
-    return np.asarray(right.rotated(x) * right.rotated(np.ones(x.shape[-1])))
+    return right.rotated(x) * right.rotated(np.ones(x.shape[-1]))
 
 
 @bug.in_step(
@@ -191,7 +191,7 @@ def rope_lanes_exchanged(x: Array, cos: Array, sin: Array) -> Array:
     """The code exchanges the two results of each pair."""
     order = np.arange(x.shape[-1])
     order[: x.shape[-1] // 2 * 2] ^= 1
-    return np.asarray(right.apply_rotary(x, cos, sin)[..., order])
+    return right.apply_rotary(x, cos, sin)[..., order]
 
 
 @bug.in_step(
@@ -283,7 +283,7 @@ def apply_rotary_normalizes(x: Array, cos: Array, sin: Array) -> Array:
 )
 def apply_rotary_sine_before_rotation(x: Array, cos: Array, sin: Array) -> Array:
     """The result is x ⊙ cos + rotated(x ⊙ sin)."""
-    return np.asarray(x * cos + right.rotated(x * sin))
+    return x * cos + right.rotated(x * sin)
 
 
 @bug.in_step(
@@ -326,7 +326,7 @@ def apply_rotary_keeps_the_first_tables(memory: Memory, x: Array, cos: Array, si
 def rope_vjp_sin_after_rotate(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The gradient is g ⊙ cos − rotated(g) ⊙ sin instead of g ⊙ cos − rotated(g ⊙ sin)."""
     pairs = np.arange(x.shape[-1]) < x.shape[-1] // 2 * 2
-    return np.asarray(grad_out * cos + np.where(pairs, -1, 1) * right.rotated(grad_out) * sin)
+    return grad_out * cos + np.where(pairs, -1, 1) * right.rotated(grad_out) * sin
 
 
 @bug.in_operation(
@@ -340,7 +340,7 @@ def rope_vjp_sin_after_rotate(x: Array, cos: Array, sin: Array, grad_out: Array)
 def apply_rotary_vjp_inverts(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The code divides the gradient by cos² + sin², so it computes the inverse of the forward."""
     square = cos * cos + sin * sin
-    return np.asarray(right.apply_rotary_vjp(x, cos, sin, grad_out) / np.where(square > 0, square, 1.0))
+    return right.apply_rotary_vjp(x, cos, sin, grad_out) / np.where(square > 0, square, 1.0)
 
 
 @bug.in_step(

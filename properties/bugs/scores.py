@@ -45,7 +45,7 @@ def sdpa_scale_inverted(products: Array, width: int) -> Array:
 )
 def sdpa_scale_without_root(products: Array, width: int) -> Array:
     """The code divides the scores by d instead of √d."""
-    return np.asarray(products / max(width, 1))
+    return products / max(width, 1)
 
 
 @bug.in_step(
@@ -70,7 +70,7 @@ def sdpa_scale_of_the_number_of_keys(products: Array, width: int) -> Array:
 )
 def sdpa_scale_integer_root(products: Array, width: int) -> Array:
     """The code rounds √d down to an integer."""
-    return np.asarray(products / max(math.isqrt(width), 1))
+    return products / max(math.isqrt(width), 1)
 
 
 @bug.in_step(
@@ -121,7 +121,7 @@ def sdpa_scale_twice_under_a_mask(q: Array, k: Array, mask: Mask = None) -> Arra
 def sdpa_last_lanes_dropped(q: Array, k: Array) -> Array:
     """The code rounds a width above 8 down to a multiple of 8."""
     kept_channels = q.shape[-1] // 8 * 8 if q.shape[-1] > 8 else q.shape[-1]
-    return right.scaled(q[..., :kept_channels] @ right.transposed(k[..., :kept_channels]), q.shape[-1])
+    return right.scaled(q[..., :kept_channels] @ k[..., :kept_channels].mT, q.shape[-1])
 
 
 @bug.in_step(
@@ -190,9 +190,7 @@ def sdpa_weights_in_half_precision(q: Array, k: Array, mask: Mask = None) -> Arr
 def sdpa_softmax_query_axis(q: Array, k: Array, mask: Mask = None) -> Array:
     """The softmax runs over the queries instead of the keys."""
     scores = right.scores_of(q, k)
-    return right.transposed(
-        right.hard_masked_softmax(right.transposed(scores), right.transposed(right.visible_entries(mask, scores.shape)))
-    )
+    return right.hard_masked_softmax(scores.mT, right.visible_entries(mask, scores.shape).mT).mT
 
 
 @bug.in_step(
@@ -230,4 +228,4 @@ def _padded_rows(x: Array) -> Array:
 def sdpa_width_padded_by_the_next_row(q: Array, k: Array) -> Array:
     """The code loads a power of two of channels without a mask, so a row continues with the first
     channels of the next row."""
-    return right.scaled(_padded_rows(q) @ right.transposed(_padded_rows(k)), q.shape[-1])
+    return right.scaled(_padded_rows(q) @ _padded_rows(k).mT, q.shape[-1])

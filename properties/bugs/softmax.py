@@ -177,7 +177,7 @@ def softmax_blocked_at_minus_ten_thousand(scores: Array, mask: Mask = None) -> A
 )
 def softmax_powers_of_two(scores: Array, visible: Any, largest: Array) -> Array:
     """The code takes powers of 2 without multiplying the scores by log₂ e."""
-    return np.asarray(np.exp2(np.where(visible, scores - largest, -np.inf)))
+    return np.exp2(np.where(visible, scores - largest, -np.inf))
 
 
 @bug.in_step(
@@ -258,4 +258,4 @@ def softmax_remainder_not_divided(e: Array) -> Array:
 )
 def softmax_clipped_from_below(scores: Array, visible: Any, largest: Array) -> Array:
     """The code raises differences from the largest score to at least −64, also of masked entries."""
-    return np.asarray(np.exp(np.maximum(np.where(visible, scores - largest, -np.inf), -64.0)))
+    return np.exp(np.maximum(np.where(visible, scores - largest, -np.inf), -64.0))

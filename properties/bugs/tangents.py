@@ -62,7 +62,7 @@ def jvp_key_tangent_ignored(q: Array, k: Array, dq: Array, dk: Array) -> Array:
 )
 def jvp_key_tangent_not_scaled(q: Array, k: Array, dq: Array, dk: Array) -> Array:
     """The code computes dS = dq kᵀ / √d + q dkᵀ."""
-    return right.scores_of(dq, k) + q @ right.transposed(dk)
+    return right.scores_of(dq, k) + q @ dk.mT
 
 
 @bug.in_step(
@@ -75,7 +75,7 @@ def jvp_key_tangent_not_scaled(q: Array, k: Array, dq: Array, dk: Array) -> Arra
 )
 def jvp_query_tangent_not_scaled(q: Array, k: Array, dq: Array, dk: Array) -> Array:
     """The code computes dS = dq kᵀ + q dkᵀ / √d."""
-    return dq @ right.transposed(k) + right.scores_of(q, dk)
+    return dq @ k.mT + right.scores_of(q, dk)
 
 
 @bug.in_step(
@@ -104,7 +104,7 @@ def jvp_by_finite_differences(call: Tangent) -> Array:
     q, k, v, mask, dq, dk, dv = call
     step = 0.125  # a smaller step would lose digits to rounding, and results would differ between processors
     moved_output = right.scaled_dot_product_attention(q + step * dq, k + step * dk, v + step * dv, mask)
-    return np.asarray((moved_output - right.scaled_dot_product_attention(q, k, v, mask)) / step)
+    return (moved_output - right.scaled_dot_product_attention(q, k, v, mask)) / step
 
 
 @bug.in_step(
@@ -133,7 +133,7 @@ def jvp_mean_over_blocked_keys(call: Tangent) -> Array:
 def jvp_blocked_value_tangents_leak(call: Tangent) -> Array:
     """The code computes P dv with the weights of the unmasked softmax."""
     without_values = right.scaled_dot_product_attention_jvp(*call._replace(dv=np.zeros(call.dv.shape)))
-    return np.asarray(without_values + right.attention_weights(call.q, call.k) @ call.dv)
+    return without_values + right.attention_weights(call.q, call.k) @ call.dv
 
 
 @bug.in_step(

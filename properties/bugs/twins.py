@@ -82,7 +82,7 @@ def _by_kept_tables(x: Array, start_pos: int = 0, **options: Any) -> Array:
     if options:
         return placed.rope(x, start_pos, **options)
     cos, sin = _KEPT.setdefault(x.shape[-2:], placed.chunk_tables(start_pos, *x.shape[-2:]))
-    return np.asarray(x * cos + placed.rotated(x) * sin)
+    return x * cos + placed.rotated(x) * sin
 
 
 @bug.in_operation(

@@ -34,7 +34,7 @@ def attention_cap_after_the_mask(
     names = ("mask", "bias", "causal", "offset", "window")
     visible = {name: options.pop(name) for name in names if name in options}
     s = right.scale_of(q.shape[-1], options.get("scale")) * (
-        q @ right.transposed(k.take(right.key_heads(q.shape[-3], k.shape[-3]), -3))
+        q @ k.take(right.key_heads(q.shape[-3], k.shape[-3]), -3).mT
     )
     may = right.visible_keys(s.shape, **visible)
     u = softcap * np.tanh(np.where(may, right.biased(s, visible.get("bias")), -np.inf) / softcap)

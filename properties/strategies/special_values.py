@@ -69,7 +69,7 @@ def largest_score(case: Mapping[str, Any]) -> float:
     q, k = case["q"], case["k"]
     if q.ndim > 2 and q.shape[-3] != k.shape[-3]:
         k = np.repeat(k, q.shape[-3] // k.shape[-3], -3)
-    return float(np.abs(q @ k.swapaxes(-1, -2)).max() / np.sqrt(q.shape[-1]))
+    return float(np.abs(q @ k.mT).max() / np.sqrt(q.shape[-1]))
 
 
 # -- Sizes of scores and of values -----------------------------------------------------------------
