@@ -11,7 +11,7 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
-from properties.contract.caller import Caller
+from properties.contract.caller import Caller, Observer
 from properties.contract.conversion import UngivenError
 from properties.contract.implementation import Implementation
 from properties.contract.operations import Operation
@@ -170,7 +170,7 @@ def measured(
     implementation: Implementation,
     operation: str,
     arguments: Sequence[Any],
-    observe: Callable[[str, tuple[Any, ...], str], None] | None = None,
+    observe: Observer | None = None,
     until: float = inf,
 ) -> tuple[str, ...]:
     """Sentences on what an implementation does otherwise than it should, at the shape of a call and

@@ -4,12 +4,11 @@ An experiment is a call whose right result differs from one value of the convent
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.operations import OPERATIONS, Arguments, Operation
 from properties.inspection.array import Array
 from properties.strategies.plain_calls import Fill, Options, Sizes, equal_scores, numbers, plain_call
 
@@ -39,7 +38,7 @@ class Experiment:
     fill: Fill = numbers
     word: str = ""
 
-    def arguments(self, operation: Operation, implementation: Implementation) -> tuple[Any, ...] | None:
+    def arguments(self, operation: Operation, implementation: Implementation) -> Arguments | None:
         """Return the arguments of the call; None if the operation or the implementation takes no such call."""
         if self.convention not in operation.conventions or (self.operations and operation.name not in self.operations):
             return None

@@ -10,7 +10,7 @@ import numpy as np
 
 from properties.contract import conversion
 from properties.contract.implementation import Implementation
-from properties.contract.operation import Operation
+from properties.contract.operation import Arguments, Operation
 from properties.strategies.special_values import NumberedPoint
 
 __all__ = ["MEMORY", "calls_in_memory"]
@@ -29,8 +29,8 @@ MEMORY = (
 
 
 def calls_in_memory(
-    operation: Operation, implementation: Implementation, arguments: tuple[Any, ...]
-) -> Iterator[tuple[str, tuple[Any, ...], str]]:
+    operation: Operation, implementation: Implementation, arguments: Arguments
+) -> Iterator[tuple[str, Arguments, str]]:
     """Yield calls as a phrase, their arguments, and the memory layout of these.
 
     Each two arrays of one shape, and all of them, are one array; all arrays of one shape lie in one
@@ -56,9 +56,7 @@ def calls_in_memory(
                 yield f"{name} expanded along axis {axis}", tuple(repeated.values()), f"expanded {name}"
 
 
-def _aliased(
-    operation: Operation, case: dict[str, Any], names: list[str]
-) -> Iterator[tuple[str, tuple[Any, ...], str]]:
+def _aliased(operation: Operation, case: dict[str, Any], names: list[str]) -> Iterator[tuple[str, Arguments, str]]:
     """Yield the calls in which several arrays of one shape are one array."""
     shapes: dict[Any, list[str]] = {}
     for name in names:

@@ -16,7 +16,7 @@ from oracles.ball import Array
 from oracles.conventions import odd_is_refused
 from properties.contract.features import FEATURES
 from properties.contract.implementation import Implementation
-from properties.contract.operation import Operation
+from properties.contract.operation import Arguments, Operation
 from properties.contract.support import OutsideError
 from properties.strategies.plain_calls import Options, Sizes, numbers, plain_call, zero_sinks
 
@@ -55,7 +55,7 @@ class Point:
     options: Options = field(default_factory=dict)
     is_exact: bool = False
 
-    def arguments(self, operation: Operation, implementation: Implementation) -> tuple[Any, ...] | None:
+    def arguments(self, operation: Operation, implementation: Implementation) -> Arguments | None:
         """Return the arguments of the call, at the wanted sizes or the next that the implementation
         takes, but no shorter ones; None if the operation or the implementation takes no such call.
         """
@@ -85,7 +85,7 @@ class Point:
 
 def taken_at(
     points: Sequence[Point], operation: Operation, implementation: Implementation
-) -> tuple[dict[str, tuple[Any, ...]], list[str]]:
+) -> tuple[dict[str, Arguments], list[str]]:
     """Return the arguments of the calls at some points by the names of the points, and the names of
     the points without a call.
 
@@ -93,7 +93,7 @@ def taken_at(
     not declare. Where the implementation takes only other sizes, two points may be the same call:
     the second point is then without a call.
     """
-    taken: dict[str, tuple[Any, ...]] = {}
+    taken: dict[str, Arguments] = {}
     known, untaken, declared = set[Any](), list[str](), set(FEATURES) & set(operation.options)
     for point in points:
         options = point.options.keys()
@@ -109,7 +109,7 @@ def taken_at(
     return taken, untaken
 
 
-def _is_refused(operation: Operation, implementation: Implementation, arguments: tuple[Any, ...]) -> bool:
+def _is_refused(operation: Operation, implementation: Implementation, arguments: Arguments) -> bool:
     """Whether the implementation takes no such mask, or not together with causal, or no positions
     of several sequences, or whether its conventions refuse an odd width.
     """
@@ -139,7 +139,7 @@ def _identity(name: str, value: Any) -> Any:
     return name, value.shape, value.tobytes() if value.any() else b""
 
 
-def _each_its_own(operation: Operation, arguments: tuple[Any, ...], mask: Any) -> Any:
+def _each_its_own(operation: Operation, arguments: Arguments, mask: Any) -> Any:
     """A mask of two axes as another one for each batch entry and head, shifted by as many keys; a
     mask of three axes as the same for all; a mask of four axes as the same for all heads, or, if it
     has several of them, as the same for all batch entries.

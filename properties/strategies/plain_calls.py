@@ -10,7 +10,7 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.contract.implementation import Implementation
-from properties.contract.operation import Operation, with_widths
+from properties.contract.operation import Arguments, Operation, with_widths
 from properties.contract.packing import with_longest
 from properties.contract.paging import page_count
 from properties.contract.parameters import BATCH, Kind, Parameter
@@ -72,7 +72,7 @@ def plain_call(
     fill: Fill = numbers,
     *,
     four_axes: bool = False,
-) -> tuple[Any, ...] | None:
+) -> Arguments | None:
     """Return the arguments of a call, at the wanted sizes or the next that the implementation takes.
     Arrays have the fewest axes that it takes, or with `four_axes` about four, as in models. Return
     None if the operation has no such options, or the implementation takes no such call.
@@ -102,7 +102,7 @@ def plain_call(
 
 def exact_call(
     operation: Operation, implementation: Implementation, wanted: Sizes, fill: Fill = numbers
-) -> tuple[Any, ...] | None:
+) -> Arguments | None:
     """Return the arguments of a call at exactly the wanted sizes, without options, except for those
     that every call needs; None if the implementation takes no such call. value_dim is head_dim, and
     kv_heads is num_heads, unless they are wanted too. Other sizes are as in `plain_call`.
@@ -139,7 +139,7 @@ _FOLLOWING = {"head_dim": "value_dim", "num_heads": "kv_heads"}
 _LENGTHS = ("num_heads", "kv_heads", "n_q", "n_k", "seq_len", "head_dim")
 
 
-def call_in_words(operation: Operation, arguments: tuple[Any, ...]) -> str:
+def call_in_words(operation: Operation, arguments: Arguments) -> str:
     """Return a call in words: "attention with causal=True (n_q 3, n_k 5)"."""
     options = [
         f"{name}={value!r}" if isinstance(value, bool | int | float | tuple | str) else f"a {name}"
@@ -195,7 +195,7 @@ _SETTINGS = {"kind": "default", "bidirectional": True, "scale": 0.5, "steps": "a
 
 def _call(
     operation: Operation, sizes: Sizes, lead: tuple[int, ...], options: Mapping[str, Any], fill: Fill
-) -> tuple[Any, ...]:
+) -> Arguments:
     """The arguments of a call with plain numbers, or with the numbers of `fill`, except for the options."""
     if operation.is_paged:
         sizes, options = _with_pages(sizes, lead, options)

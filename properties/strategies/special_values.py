@@ -11,7 +11,7 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.contract.implementation import Implementation
-from properties.contract.operation import Operation
+from properties.contract.operation import Arguments, Operation
 from properties.strategies.choices import rounded
 from properties.strategies.operating_points import Point
 from properties.strategies.plain_calls import Options, Sizes
@@ -33,7 +33,7 @@ class NumberedPoint(Point):
     value: float | None = None
     key: float | None = None
 
-    def arguments(self, operation: Operation, implementation: Implementation) -> tuple[Any, ...] | None:
+    def arguments(self, operation: Operation, implementation: Implementation) -> Arguments | None:
         """Return the arguments of the call, with numbers in the arrays; None if the point has no call."""
         found = super().arguments(operation, implementation)
         if found is None:
