@@ -23,7 +23,7 @@ from properties.contract.subject import Subject
 from properties.laws.linear_maps import Back, Map, Take, Times
 from properties.strategies.choices import Choices, rounded
 
-__all__ = ["Case", "Square", "Symmetry", "Term"]
+__all__ = ["Case", "Square", "Sum", "Symmetry", "Term"]
 
 
 @dataclass(frozen=True)
@@ -153,15 +153,15 @@ class Case:
         return {name: self.scaled(name, axis, np.where(entries, 1.0, 0.0)) for name in self.forward.outputs}
 
 
-Terms = Callable[[Case], Sequence[Term] | None]
+Sum = Sequence[Term] | None
+"""The terms of Σ R f(T x); None for a case that cannot test the symmetry."""
+
+Terms = Callable[[Case], Sum]
 
 
 @dataclass(frozen=True)
 class Symmetry:
-    """A symmetry: its sentence (the name of the law), its statement and its terms.
-
-    `terms` returns None for arguments that cannot test the symmetry.
-    """
+    """A symmetry: its sentence (the name of the law), its statement and its terms."""
 
     name: str
     statement: str
