@@ -186,9 +186,9 @@ class Register:
     the size as {tile}.
     """
 
-    def __init__(self, seen: str = "") -> None:
-        """`seen` names the operation in which the bugs of a module were seen, for `in_step`."""
-        self.seen, self.bugs = seen, list[Bug]()
+    def __init__(self, seen: str = "", law: str = "") -> None:
+        """`seen` and `law` are those of the bugs of a module that name no others."""
+        self.seen, self.law, self.bugs = seen, law, list[Bug]()
 
     def in_operation(self, operation: str, **entry: Any) -> Callable[[Mutant], Mutant]:
         """Return the decorator for a bug in one operation. The other arguments are fields of `Bug`."""
@@ -225,6 +225,7 @@ class Register:
         """Return the decorator for a function that replaces something. `mutants` makes the
         functions with the bug from a maker of this replacement.
         """
+        entry = {"law": self.law, **entry}
         if remembers:
             entry["requires"] = ("two calls in a row",)
 

@@ -17,14 +17,13 @@ from properties.bugs.rotary import rope_vjp_sin_after_rotate
 
 __all__ = ["EQUIVALENT"]
 
-bug = Register()
+bug = Register(law="none")
 
 
 @bug.in_step(
     "scores_of",
     seen=SDPA,
     without=(SDPA_JVP, MHA_JVP),
-    law="none",
     public=True,
     citations="tinygrad/tinygrad#2425",
 )
@@ -37,7 +36,6 @@ def sdpa_mask_adds_one(q: Array, k: Array) -> Array:
     "scores_of",
     seen=SDPA,
     without=(SDPA_JVP, MHA_JVP),
-    law="none",
     citations="vllm-project/vllm#945",
 )
 def sdpa_alibi_counted_from_one(q: Array, k: Array) -> Array:
@@ -49,7 +47,6 @@ def sdpa_alibi_counted_from_one(q: Array, k: Array) -> Array:
 
 @bug.in_step(
     "causal_mask",
-    law="none",
     public=True,
     citations="RVC-Boss/GPT-SoVITS#965; TransformerLensOrg/TransformerLens#284",
 )
@@ -60,7 +57,6 @@ def causal_as_complement_of_the_future(n_q: int, n_k: int | None = None) -> Any:
 
 @bug.in_step(
     SDPA_VJP,
-    law="none",
     public=True,
     citations="huggingface/picotron#37",
 )
@@ -73,7 +69,6 @@ def vjp_row_terms_from_outputs(q: Array, k: Array, v: Array, mask: Mask, grad_ou
 @bug.in_step(
     "normalized",
     seen=SOFTMAX,
-    law="none",
     citations="iree-org/iree#24178",
 )
 def softmax_sum_is_at_least_one(e: Array) -> Array:
@@ -85,7 +80,6 @@ def softmax_sum_is_at_least_one(e: Array) -> Array:
 @bug.in_step(
     "exponentials",
     seen=SOFTMAX,
-    law="none",
     origin="some processors have exp2 but not exp",
 )
 def softmax_in_base_two(scores: Array, visible: Any, largest: Array) -> Array:
@@ -96,7 +90,6 @@ def softmax_in_base_two(scores: Array, visible: Any, largest: Array) -> Array:
 @bug.in_step(
     "scores_of",
     seen=SDPA,
-    law="none",
     origin="PyTorch scales queries and keys by the root of the scale",
 )
 def sdpa_scale_shared_by_queries_and_keys(q: Array, k: Array) -> Array:
@@ -107,7 +100,6 @@ def sdpa_scale_shared_by_queries_and_keys(q: Array, k: Array) -> Array:
 
 @bug.in_operation(
     SDPA,
-    law="none",
     origin="kernels work this way",
 )
 def sdpa_online(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
@@ -117,7 +109,6 @@ def sdpa_online(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
 
 @bug.in_operation(
     SDPA,
-    law="none",
     origin="kernels pad to fill their tiles",
 )
 def sdpa_blocked_padding(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
@@ -132,7 +123,6 @@ def sdpa_blocked_padding(q: Array, k: Array, v: Array, mask: Mask = None) -> Arr
     "apply_rotary_vjp",
     seen="rope_vjp",
     without=("apply_rotary_vjp",),
-    law="none",
     citations="PaddlePaddle/Paddle#74716",
 )
 def rope_vjp_sin_after_rotate_of_rotations(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
@@ -144,7 +134,6 @@ def rope_vjp_sin_after_rotate_of_rotations(x: Array, cos: Array, sin: Array, gra
 @bug.in_step(
     "yarn_multiplier",
     seen="rotary_frequencies",
-    law="none",
     citations="turboderp-org/exllamav3#259",
 )
 def yarn_equal_weights_leave_the_softmax_alone(
@@ -161,7 +150,6 @@ def yarn_equal_weights_leave_the_softmax_alone(
 @bug.in_step(
     "longrope_list",
     seen="rotary_frequencies",
-    law="none",
     citations="vllm-project/vllm#27431",
 )
 def longrope_list_changes_within_a_sequence(seq_len: int | None, given: Any) -> Any:

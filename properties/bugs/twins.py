@@ -16,8 +16,7 @@ from properties.bugs.records import MultiHead
 from properties.bugs.reference import Mask
 from properties.contract.twins import Twin
 
-bug = Register()
-_LAW = "all code paths of an implementation give the same result"
+bug = Register(law="all code paths of an implementation give the same result")
 
 
 def _of_any_key(q: Array, k: Array, v: Array) -> Array:
@@ -26,7 +25,6 @@ def _of_any_key(q: Array, k: Array, v: Array) -> Array:
 
 @bug.in_operation(
     CAUSAL,
-    law=_LAW,
     promises={"twins": {"with weights": {CAUSAL: _of_any_key}}},
     effect="A model that returns its attention weights has other outputs, which depend on later tokens.",
     repair="Build the mask for both paths.",
@@ -43,7 +41,6 @@ def _without_broadcasting(q: Array, k: Array, v: Array, mask: Mask = None) -> Ar
 
 @bug.in_operation(
     SDPA,
-    law=_LAW,
     promises={"twins": {"compiled": {SDPA: _without_broadcasting}}},
     effect="The compiled model attends to padding.",
     repair="Broadcast the mask before it is used.",
@@ -64,7 +61,6 @@ def _nan_without_keys(*arguments: Any) -> Array:
 @bug.in_operation(
     MHA,
     record=MultiHead,
-    law=_LAW,
     promises={"twins": {"in evaluation": {MHA: _nan_without_keys}}},
     effect="Padded tokens are zeros in training and NaN in evaluation.",
     repair="Use one convention on both paths.",
@@ -87,7 +83,6 @@ def _by_kept_tables(x: Array, start_pos: int = 0, **options: Any) -> Array:
 
 @bug.in_operation(
     "rope",
-    law=_LAW,
     requires=("two calls in a row",),
     making=True,
     promises={"twins": {"with a cache": {"rope": _by_kept_tables}}},
@@ -116,7 +111,6 @@ def _converted(x: Array, start_pos: int = 0, **options: Any) -> Array:
 
 @bug.in_operation(
     "rope",
-    law=_LAW,
     promises={"twins": {"converted": {"rope": _converted}}},
     effect="A model that is loaded and then converted rotates differently from a model created in that type.",
     repair="Keep frequencies out of the conversion, or compute them again.",
@@ -137,7 +131,6 @@ def _by_reciprocals(q: Any, k: Any, v: Any, mask: Mask = None) -> Any:
 
 @bug.in_operation(
     SDPA,
-    law=_LAW,
     promises={"arithmetic": "float32", "twins": {"in evaluation": Twin({SDPA: _by_reciprocals}, exactly=True)}},
     effect="Training without dropout and evaluation differ in the last digit, although they should be one computation.",
     repair="Skip the product if nothing is dropped.",
