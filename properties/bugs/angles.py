@@ -1,6 +1,7 @@
 """Known bugs of frequencies and angles."""
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -10,10 +11,12 @@ from properties.bugs.bug import SINUSOID, Memory, Register
 from properties.bugs.kernels import rounded_to
 
 bug = Register(seen="rope")
+in_exponents = partial(bug.in_step, "exponents")
+in_inv_freq = partial(bug.in_step, "inv_freq")
+in_angles = partial(bug.in_step, "angles")
 
 
-@bug.in_step(
-    "exponents",
+@in_exponents(
     law="the last channel of an odd width follows its convention",
     public=True,
     effect="With an odd width, all pairs except the first have other frequencies.",
@@ -25,8 +28,7 @@ def rope_odd_dim_exponent(dim: int) -> Array:
     return np.arange((dim + 1) // 2) / max(dim // 2, 1)
 
 
-@bug.in_step(
-    "exponents",
+@in_exponents(
     law="rope is within its error limit",
     effect="Every frequency is 10000^(2/d) times too large.",
     repair="Count pairs from 0 and use 2i/d; the paper counts pairs from 1.",
@@ -37,8 +39,7 @@ def rope_exponent_counts_from_one(dim: int) -> Array:
     return right.exponents(dim) - 2.0 / max(dim, 1)
 
 
-@bug.in_step(
-    "exponents",
+@in_exponents(
     seen="inv_freq",
     law="pair 2i at width 2d has the same angle as pair i at width d",
     effect="No pair rotates by its position: every frequency is too low.",
@@ -50,8 +51,7 @@ def inv_freq_counts_from_one(dim: int) -> Array:
     return right.exponents(dim) + 2.0 / max(dim, 1)
 
 
-@bug.in_step(
-    "exponents",
+@in_exponents(
     law="rope is within its error limit",
     effect="The slowest pair rotates a hundred times too fast.",
     repair="Double the index of the pair: arange(0, d, 2) / d.",
@@ -62,8 +62,7 @@ def rope_exponent_not_doubled(dim: int) -> Array:
     return right.exponents(dim) / 2
 
 
-@bug.in_step(
-    "exponents",
+@in_exponents(
     seen="inv_freq",
     law="pair 2i at width 2d has the same angle as pair i at width d",
     effect="All frequencies except the first are too low, by an amount that depends on the width.",
@@ -75,8 +74,7 @@ def inv_freq_exponent_reaches_one(dim: int) -> Array:
     return np.arange((dim + 1) // 2) / max(dim / 2 - 1, 1)
 
 
-@bug.in_step(
-    "exponents",
+@in_exponents(
     law="ten times the position at a tenth of the frequency has the same angle",
     effect="Frequencies fall twice as fast, to base⁻².",
     repair="Use the exponent 2i/d.",
@@ -87,8 +85,7 @@ def rope_exponent_over_half_the_width(dim: int) -> Array:
     return 2 * right.exponents(dim)
 
 
-@bug.in_step(
-    "exponents",
+@in_exponents(
     law="ten times the position at a tenth of the frequency has the same angle",
     effect="Later pairs rotate faster instead of slower.",
     repair="Negate the exponent.",
@@ -99,8 +96,7 @@ def rope_frequencies_rise(dim: int) -> Array:
     return -right.exponents(dim)
 
 
-@bug.in_step(
-    "exponents",
+@in_exponents(
     seen=SINUSOID,
     law="the sinusoidal encoding is within its error limit",
     effect="Every frequency is 1, so rows that are 2π apart look nearly the same.",
@@ -112,8 +108,7 @@ def sin_integer_exponent(dim: int) -> Array:
     return right.exponents(dim) // 1
 
 
-@bug.in_step(
-    "inv_freq",
+@in_inv_freq(
     seen=SINUSOID,
     law="the sinusoidal encoding is within its error limit",
     effect="Frequencies fall by a factor e from pair to pair for every width, so most columns are constant.",
@@ -126,8 +121,7 @@ def sin_floor_division_comes_last(head_dim: int) -> Array:
     return np.asarray(np.exp(np.arange((head_dim + 1) // 2) * step))
 
 
-@bug.in_step(
-    "inv_freq",
+@in_inv_freq(
     law="rope is within its error limit",
     effect="Angles drift from pair to pair, and at long positions the last pairs are wrong.",
     repair="Compute each frequency from its own exponent.",
@@ -140,8 +134,7 @@ def rope_frequencies_by_products(head_dim: int) -> Array:
     return np.cumprod(ratios).astype(np.float64)
 
 
-@bug.in_step(
-    "inv_freq",
+@in_inv_freq(
     seen="inv_freq",
     law="angles equal positions times frequencies",
     effect="Angles at long positions are wrong by whole radians.",
@@ -153,8 +146,7 @@ def inv_freq_in_bfloat16(head_dim: int) -> Array:
     return rounded_to(8, right.inv_freq(head_dim))
 
 
-@bug.in_step(
-    "inv_freq",
+@in_inv_freq(
     seen="inv_freq",
     law="empty arrays give empty results",
     effect="A width of 0 raises ZeroDivisionError.",
@@ -166,8 +158,7 @@ def inv_freq_no_lanes_raises(head_dim: int) -> Array:
     return np.asarray(10000.0 ** -(2.0 / head_dim * np.arange((head_dim + 1) // 2)))
 
 
-@bug.in_step(
-    "inv_freq",
+@in_inv_freq(
     law="pair 2i at width 2d has the same angle as pair i at width d",
     remembers=True,
     effect="Narrow heads rotate by the frequencies of wide heads.",
@@ -193,8 +184,7 @@ def inv_freq_odd_width_short(head_dim: int) -> Array:
     return right.inv_freq(head_dim)[: head_dim // 2]
 
 
-@bug.in_step(
-    "angles",
+@in_angles(
     law="ten times the position at a tenth of the frequency has the same angle",
     requires=("long positions",),
     public=True,
@@ -211,8 +201,7 @@ def rope_inv_freq_bf16(start_pos: int, seq_len: int, dim: int) -> Array:
     return np.asarray(positions * np.where(positions < 1024, frequencies, rounded_to(8, frequencies)))
 
 
-@bug.in_step(
-    "angles",
+@in_angles(
     law="the VJP is the adjoint of the forward",
     requires=("long positions",),
     effect="At position 100000 angles are wrong by up to 4/1000, and neighbours differ by more or less than one step.",
@@ -225,8 +214,7 @@ def rope_angle_in_float32(start_pos: int, seq_len: int, dim: int) -> Array:
     return np.where(right.positions(start_pos, seq_len)[:, None] < 4096, theta, theta.astype(np.float32))
 
 
-@bug.in_step(
-    "angles",
+@in_angles(
     seen="rope_angles",
     law="angles equal positions times frequencies",
     requires=("long positions",),
@@ -239,8 +227,7 @@ def rope_angles_in_float16(start_pos: int, seq_len: int, dim: int) -> Array:
     return rounded_to(11, right.angles(start_pos, seq_len, dim))
 
 
-@bug.in_step(
-    "angles",
+@in_angles(
     law="at position p the first pair rotates by p radians",
     effect="Every pair rotates by 1/57 of its angle.",
     repair="Leave the angle in radians.",
@@ -251,8 +238,7 @@ def rope_angles_as_degrees(start_pos: int, seq_len: int, dim: int) -> Array:
     return np.deg2rad(right.angles(start_pos, seq_len, dim))
 
 
-@bug.in_step(
-    "angles",
+@in_angles(
     seen="rope_angles",
     law="at position p the first pair rotates by p radians",
     effect="Every pair rotates 2π times too slowly with a cosine of radians.",

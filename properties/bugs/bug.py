@@ -183,7 +183,8 @@ class Register:
     record      its argument is this record of the operation's arguments
 
     A function with an argument `tile` is also added with other sizes of the tile. Its docstring names
-    the size as {tile}.
+    the size as {tile}. A module with many bugs of one step gives their decorator a name, such as
+    in_key_rows = partial(bug.in_step, "key_rows").
     """
 
     def __init__(self, seen: str = "", law: str = "") -> None:

@@ -4,6 +4,7 @@ process-wide state, keeps state, or reads arrays without their strides.
 
 import math
 import warnings
+from functools import partial
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -16,10 +17,11 @@ from properties.bugs.records import MultiHead, Tangent
 from properties.bugs.reference import Mask
 
 bug = Register()
+in_attention = partial(bug.in_operation, SDPA)
+in_rope = partial(bug.in_operation, "rope")
 
 
-@bug.in_operation(
-    "rope",
+@in_rope(
     law="inputs are not modified",
     effect="A second use of the queries, by another layer or the backward, finds them rotated.",
     repair="Write into a new array.",
@@ -59,8 +61,7 @@ def softmax_vjp_overwrites_cotangent(scores: Array, mask: Mask, grad_weights: Ar
     return grad_weights.copy()
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="inputs are not modified",
     effect="The queries of the caller change, and a second call gives another result.",
     repair="Scale a copy.",
@@ -86,8 +87,7 @@ def learned_returns_a_view(table: Array, seq_len: int, start_pos: int = 0) -> Ar
     return table[start_pos : start_pos + seq_len]
 
 
-@bug.in_operation(
-    "rope",
+@in_rope(
     law="the output does not share memory with an input",
     effect="The result of the first token shares memory with its input.",
     repair="Return a copy at position 0 too.",
@@ -98,8 +98,7 @@ def rope_first_position_is_its_input(x: Array, start_pos: int = 0) -> Array:
     return x if start_pos == 0 and x.shape[-2] == 1 else reference_positions.rope(x, start_pos)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="the output does not share memory with an input",
     effect="A program that writes into the result changes the values.",
     repair="Return a copy.",
@@ -110,8 +109,7 @@ def sdpa_returns_its_values(q: Array, k: Array, v: Array, mask: Mask = None) -> 
     return v if q.shape[-2] == k.shape[-2] == 1 and mask is None else right.scaled_dot_product_attention(q, k, v, mask)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="all results have the declared types and shapes, and are finite",
     effect="A batch of one, or a single query, loses an axis.",
     repair="Name the axis to squeeze.",
@@ -177,8 +175,7 @@ def gqa_seeds_the_generator(q: Array, k: Array, v: Array, mask: Mask = None) -> 
     return right.grouped_query_attention(q, k, v, mask)
 
 
-@bug.in_operation(
-    "rope",
+@in_rope(
     law="a call does not depend on earlier calls",
     remembers=True,
     effect="The rotated queries change when the keys are rotated.",
@@ -209,8 +206,7 @@ def sdpa_vjp_accumulates(
     return tuple(np.array(total) for total in memory[shapes])
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     remembers=True,
     law="attention is within its error limit",
     effect="A later call with the same shapes attends to the keys and values of the first one.",
@@ -224,8 +220,7 @@ def sdpa_replay_reads_captured_keys(memory: Memory, q: Array, k: Array, v: Array
     return right.scaled_dot_product_attention(q, k, v, mask)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="a second call gives the same result",
     remembers=True,
     effect="The first call is correct; each later call of the same shape adds the earlier results.",
@@ -239,8 +234,7 @@ def sdpa_accumulator_not_cleared(memory: Memory, q: Array, k: Array, v: Array, m
     return np.array(memory[output.shape])
 
 
-@bug.in_operation(
-    "rope",
+@in_rope(
     law="calls of other sizes or implementations do not change later results",
     remembers=True,
     effect="After a long prompt, shorter sequences are rotated as if they were at its end.",
@@ -256,8 +250,7 @@ def rope_takes_the_end_of_a_longer_table(memory: Memory, x: Array, start_pos: in
     return np.asarray(x * cos + reference_positions.rotated(x) * sin)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="a view gives the same result as its contiguous copy",
     requires=("strided views",),
     public=True,
@@ -270,8 +263,7 @@ def sdpa_noncontiguous_inputs(q: Array, k: Array, v: Array, mask: Mask = None) -
     return right.scaled_dot_product_attention(q, k.ravel(order="K").reshape(k.shape), v, mask)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="a view gives the same result as its contiguous copy",
     requires=("strided views",),
     effect="In views of (batch, length, heads, width), all elements after the first sequence are wrong.",
@@ -285,8 +277,7 @@ def sdpa_batch_strides_of_heads(q: Array, k: Array, v: Array, mask: Mask = None)
     return right.scaled_dot_product_attention(q, k, v, mask)
 
 
-@bug.in_operation(
-    "rope",
+@in_rope(
     law="a view gives the same result as its contiguous copy",
     requires=("strided views",),
     effect="Queries that are slices of a packed projection, or transposed, are scrambled.",
@@ -311,8 +302,7 @@ def add_ignores_the_sign_of_strides(x: Array, pos: Array) -> Array:
     return x[tuple(slice(None, None, -1 if s < 0 else 1) for s in x.strides)] + pos
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="a view gives the same result as its contiguous copy",
     requires=("strided views",),
     effect="A mask that is a transposed view, such as mask.T, masks other keys.",
@@ -326,8 +316,7 @@ def sdpa_mask_memory_order(q: Array, k: Array, v: Array, mask: Mask = None) -> A
     )
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="a batch gives the same as its elements one by one",
     effect=(
         "With as many heads as sequences, heads use keys and values of other heads and sequences; other shapes "
@@ -343,8 +332,7 @@ def sdpa_square_batch_transposed(q: Array, k: Array, v: Array, mask: Mask = None
     return right.scaled_dot_product_attention(q, k, v, mask)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="an empty batch gives an empty result",
     effect="An empty batch raises instead of giving an empty result.",
     repair="Allocate the result before the loop over the batch.",

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from properties.bugs.kernels import dead_rows, gradients_of, is_causal, masked, 
 from properties.bugs.reference import Mask
 
 bug = Register()
+in_backward = partial(bug.in_step, SDPA_VJP)
+in_row_term = partial(bug.in_step, "row_term")
 
 
 @bug.in_step(
@@ -28,8 +31,7 @@ def vjp_softmax_diagonal_only(weights: Array, grad_weights: Array) -> Array:
     return weights * (1 - weights) * grad_weights
 
 
-@bug.in_step(
-    "row_term",
+@in_row_term(
     seen=SDPA_VJP,
     without=(SDPA_JVP, MHA_JVP),
     law="key gradients sum to zero",
@@ -43,8 +45,7 @@ def vjp_missing_rowdot(weights: Array, grad_weights: Array) -> Array:
     return np.zeros(())
 
 
-@bug.in_step(
-    "row_term",
+@in_row_term(
     seen=SOFTMAX_VJP,
     law="a batch gives the same as its elements one by one",
     effect="Batched gradients are wrong.",
@@ -69,8 +70,7 @@ def softmax_vjp_of_the_logarithm(weights: Array, grad_weights: Array) -> Array:
     return np.asarray(grad_weights - weights * grad_weights.sum(-1, keepdims=True))
 
 
-@bug.in_step(
-    "row_term",
+@in_row_term(
     seen=SOFTMAX_VJP,
     law="score gradients sum to zero",
     effect="Gradients of a row do not sum to 0.",
@@ -82,8 +82,7 @@ def softmax_vjp_subtracts_a_mean(weights: Array, grad_weights: Array) -> Array:
     return np.asarray((weights * grad_weights).mean(-1, keepdims=True))
 
 
-@bug.in_step(
-    "row_term",
+@in_row_term(
     seen=SDPA_JVP,
     law="VJP and JVP are adjoint",
     effect="Tangents of the weights do not sum to 0 if weights are unequal.",
@@ -95,8 +94,7 @@ def jvp_centred_by_the_plain_mean(weights: Array, grad_weights: Array) -> Array:
     return np.asarray(grad_weights.mean(-1, keepdims=True))
 
 
-@bug.in_step(
-    "row_term",
+@in_row_term(
     seen=SOFTMAX_VJP,
     law="reordering scores reorders their results in the same way",
     effect="Rows that are not whole groups of four have wrong gradients, unless their last entries are masked.",
@@ -109,8 +107,7 @@ def softmax_vjp_tail_not_in_the_sum(weights: Array, grad_weights: Array) -> Arra
     return right.row_term(weights[..., :whole_groups], grad_weights[..., :whole_groups])
 
 
-@bug.in_step(
-    "row_term",
+@in_row_term(
     seen=SDPA_VJP,
     law="key gradients sum to zero",
     effect="With as many queries as keys, dq and dk are wrong.",
@@ -123,8 +120,7 @@ def vjp_row_terms_subtracted_from_columns(weights: Array, grad_weights: Array) -
     return term.mT if weights.shape[-2] == weights.shape[-1] else term
 
 
-@bug.in_step(
-    "row_term",
+@in_row_term(
     seen=SDPA_VJP,
     law="queries are computed independently",
     effect="After 16 queries, dq and dk are wrong.",
@@ -203,8 +199,7 @@ def vjp_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
     return dq, dk, dv
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     without=(MHA_VJP,),
     law="columns of values are computed independently",
     effect="If values are wider than keys, dq is wrong, while dk and dv are correct.",
@@ -233,8 +228,7 @@ def _with_factors(factors: Callable[[Array, Array, float], tuple[float, float]])
     return backward
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     making=True,
     law="VJP and JVP are adjoint",
     effect="dq and dk are √d times too large; dv is correct.",
@@ -246,8 +240,7 @@ def vjp_not_scaled() -> Mutant:
     return _with_factors(lambda q, v, root: (root, root))
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     making=True,
     law="VJP and JVP are adjoint",
     effect="dq is √d times too large; dk and dv are correct.",
@@ -259,8 +252,7 @@ def vjp_queries_not_scaled() -> Mutant:
     return _with_factors(lambda q, v, root: (root, 1.0))
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     making=True,
     law="VJP and JVP are adjoint",
     effect="dk is √d times too large; dq and dv are correct.",
@@ -272,8 +264,7 @@ def vjp_keys_not_scaled() -> Mutant:
     return _with_factors(lambda q, v, root: (1.0, root))
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     making=True,
     law="VJP and JVP are adjoint",
     effect="For such widths, dq is 1.44 times too large.",
@@ -285,8 +276,7 @@ def vjp_queries_scaled_in_base_two() -> Mutant:
     return _with_factors(lambda q, v, root: (1 if q.shape[-1] % 8 else 1 / math.log(2), 1.0))
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     making=True,
     law="VJP and JVP are adjoint",
     without=(MHA_VJP,),
@@ -301,8 +291,7 @@ def vjp_scale_by_value_width() -> Mutant:
     return _with_factors(lambda q, v, root: 2 * (root / math.sqrt(max(v.shape[-1], 1)),))
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     making=True,
     law="queries are computed independently",
     without=(MHA_VJP,),
@@ -315,8 +304,7 @@ def vjp_one_query_scaled_twice() -> Mutant:
     return _with_factors(lambda q, v, root: (1.0, 1.0 if q.shape[-2] > 1 else 1 / root))
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     law="key gradients sum to zero",
     effect="dk is wrong with as many queries as keys; rectangular calls are correct.",
     repair="Use dk = dSᵀ q.",
@@ -332,8 +320,7 @@ def vjp_transpose_missing_when_square(q: Array, k: Array, v: Array, mask: Mask, 
     return dq, dk, dv
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     law="repeating every key and value changes nothing",
     effect="dv is too large by the sum of exponentials; dq and dk are correct.",
     repair="Divide the exponentials by their sum before the product with g.",
@@ -347,8 +334,7 @@ def vjp_values_not_normalized(q: Array, k: Array, v: Array, mask: Mask, grad_out
     return dq, dk, (p / np.where(largest == 0, 1.0, largest)).mT @ grad_out
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     law="the content of keys masked for all queries does not matter",
     effect="Masked keys and values get gradients, and other gradients may overflow.",
     repair="Mask the recomputed scores like the forward.",
@@ -366,8 +352,7 @@ def vjp_mask_forgotten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array
         return gradients_of((q, k, v), mask, grad_out, p)
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     law="derivatives do not pass through masked entries",
     effect="On the causal path, each key gets a gradient from the query before it.",
     repair="Compare positions in the backward like in the forward.",
@@ -380,8 +365,7 @@ def vjp_causal_diagonal_off_by_one(q: Array, k: Array, v: Array, mask: Mask, gra
     return right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     law="a fully masked row follows its convention",
     effect="A fully masked query gives gradients to all values, and to queries and keys.",
     repair="Set its weights to 0 in the backward too.",
@@ -397,8 +381,7 @@ def vjp_dead_rows_uniform(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
     )
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     law="a batch gives the same as its elements one by one",
     effect="Gradients shrink with the size of the batch.",
     repair="Leave the mean to the loss.",
@@ -410,8 +393,7 @@ def vjp_divided_by_the_batch(q: Array, k: Array, v: Array, mask: Mask, grad_out:
     return tuple(g / batch for g in right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out))
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     law="VJP and JVP are adjoint",
     effect="For an odd width, the last channel of dq is 0.",
     repair="Store the last channel too.",
@@ -425,8 +407,7 @@ def vjp_odd_lane_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Arr
     return dq, dk, dv
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     law="key gradients sum to zero",
     effect="dq and dk have seven correct digits instead of sixteen, and fewer if the values have a common offset.",
     repair="Save the output in the precision of the gradient, or sum P·dP.",

@@ -1,5 +1,6 @@
 """Known bugs of masks: which entries are visible, fully masked rows, and the causal mask."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,12 @@ from properties.bugs.kernels import dead_rows
 from properties.bugs.reference import Mask
 
 bug = Register()
+in_visible_entries = partial(bug.in_step, "visible_entries")
+in_causal_mask = partial(bug.in_operation, "causal_mask")
 _DEAD = "a fully masked row follows its convention"
 
 
-@bug.in_step(
-    "visible_entries",
+@in_visible_entries(
     seen=SDPA,
     without=MULTI_HEAD,
     law="masked keys and values do not matter",
@@ -41,8 +43,7 @@ def sdpa_rectangular_mask_ignored(mask: Mask, shape: tuple[int, ...]) -> Any:
     return right.visible_entries(mask if shape[-1] == shape[-2] else None, shape)
 
 
-@bug.in_step(
-    "visible_entries",
+@in_visible_entries(
     seen=SDPA,
     law="masked keys and values do not matter",
     public=True,
@@ -68,8 +69,7 @@ def sdpa_mask_added_to_the_scores(scores: Array, mask: Mask = None) -> Array:
     return right.hard_masked_softmax(scores if mask is None else scores + mask)
 
 
-@bug.in_step(
-    "visible_entries",
+@in_visible_entries(
     seen=SOFTMAX_VJP,
     law="masked scores do not matter",
     effect="Masked scores get gradients, and change the gradients of others.",
@@ -81,8 +81,7 @@ def softmax_vjp_ignores_the_mask(mask: Mask, shape: tuple[int, ...]) -> Any:
     return right.visible_entries(None, shape)
 
 
-@bug.in_step(
-    "visible_entries",
+@in_visible_entries(
     seen=SDPA,
     law="queries are computed independently",
     effect="While decoding, queries attend to padding and to evicted keys.",
@@ -95,8 +94,7 @@ def sdpa_one_query_ignores_the_mask(mask: Mask, shape: tuple[int, ...]) -> Any:
     return right.visible_entries(None if shape[-2] == 1 else mask, shape)
 
 
-@bug.in_step(
-    "visible_entries",
+@in_visible_entries(
     seen=SDPA,
     without=(CAUSAL,),
     law="the content of keys masked for all queries does not matter",
@@ -111,8 +109,7 @@ def sdpa_mask_of_the_first_in_the_batch(mask: Mask, shape: tuple[int, ...]) -> A
     return right.visible_entries(mask[:1] if mask is not None and mask.ndim > 2 else mask, shape)
 
 
-@bug.in_step(
-    "visible_entries",
+@in_visible_entries(
     seen=SDPA,
     without=(CAUSAL,),
     law="a broadcast mask gives the same as the full mask",
@@ -126,8 +123,7 @@ def sdpa_key_mask_taken_for_queries(mask: Mask, shape: tuple[int, ...]) -> Any:
     return right.visible_entries(np.atleast_2d(mask).mT if row else mask, shape)
 
 
-@bug.in_step(
-    "visible_entries",
+@in_visible_entries(
     seen=SDPA,
     without=(CAUSAL,),
     law="a broadcast mask gives the same as the full mask",
@@ -141,8 +137,7 @@ def sdpa_masks_of_keys_ignored(mask: Mask, shape: tuple[int, ...]) -> Any:
     return right.visible_entries(None if shared else mask, shape)
 
 
-@bug.in_step(
-    "visible_entries",
+@in_visible_entries(
     seen=SDPA,
     without=(CAUSAL,),
     law="a broadcast mask gives the same as the full mask",
@@ -235,8 +230,7 @@ def sdpa_one_key_shortcut(q: Array, k: Array, v: Array, mask: Mask = None) -> Ar
     return np.repeat(v, q.shape[-2], axis=-2) if k.shape[-2] == 1 else right.scaled_dot_product_attention(q, k, v, mask)
 
 
-@bug.in_operation(
-    "causal_mask",
+@in_causal_mask(
     law="each row of a causal mask sees one more key than the row before",
     public=True,
     effect="Each query sees up to three future keys.",
@@ -296,8 +290,7 @@ def causal_tall_rows_dead(n_q: int, n_k: int | None = None) -> Any:
     return mask & (np.arange(n_q) < mask.shape[1])[:, None]
 
 
-@bug.in_operation(
-    "causal_mask",
+@in_causal_mask(
     law="each row of a causal mask sees one more key than the row before",
     effect="From position 256 on, queries do not see the newest keys, including their own.",
     repair="Build the mask for the length of the call.",
@@ -310,8 +303,7 @@ def causal_buffer_of_256(n_q: int, n_k: int | None = None) -> Any:
     return np.arange(columns) <= np.minimum(last, last[:1] + 255)
 
 
-@bug.in_operation(
-    "causal_mask",
+@in_causal_mask(
     law="each row of a causal mask sees one more key than the row before",
     effect="From position 256 on, queries see future keys and lose past keys.",
     repair="Use a wider integer.",
@@ -323,8 +315,7 @@ def causal_positions_in_a_byte(n_q: int, n_k: int | None = None) -> Any:
     return np.arange(columns).astype(np.uint8) <= right.last_keys(n_q, columns).astype(np.uint8)
 
 
-@bug.in_operation(
-    "causal_mask",
+@in_causal_mask(
     law="each row of a causal mask sees one more key than the row before",
     remembers=True,
     effect="A second mask with as many queries but another number of keys has the shape of the first.",
@@ -336,8 +327,7 @@ def causal_cache_ignores_keys(memory: Memory, n_q: int, n_k: int | None = None) 
     return memory.setdefault(n_q, right.causal_mask(n_q, n_k)).copy()
 
 
-@bug.in_operation(
-    "causal_mask",
+@in_causal_mask(
     law="all results have the declared types and shapes, and are finite",
     effect="The inverse ~mask holds -1 and -2, which are both true.",
     repair="Return booleans.",

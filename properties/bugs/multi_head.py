@@ -4,6 +4,7 @@ and merges heads, and the weights of heads.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from properties.bugs.records import MultiHead
 from properties.bugs.reference import Mask
 
 bug = Register()
+in_grouped_attention = partial(bug.in_operation, GQA)
+in_multi_head = partial(bug.in_operation, MHA)
 
 
 @bug.in_step(
@@ -58,8 +61,7 @@ def gqa_group_is_a_power_of_two(heads: int, groups: int) -> Any:
     return np.minimum(np.arange(heads) >> (heads // groups).bit_length() - 1, groups - 1)
 
 
-@bug.in_operation(
-    GQA,
+@in_grouped_attention(
     law="with head_dim 0 all weights are equal",
     effect="Weights come from one key head and values from another.",
     repair="Index keys and values the same way.",
@@ -73,8 +75,7 @@ def gqa_values_tiled(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     )
 
 
-@bug.in_operation(
-    GQA,
+@in_grouped_attention(
     law="a batch gives the same as its elements one by one",
     effect=(
         "The first batch element is correct, the others attend to its keys and values; calls without groups are "
@@ -90,8 +91,7 @@ def gqa_keys_of_the_first_in_the_batch(q: Array, k: Array, v: Array, mask: Mask 
     return right.grouped_query_attention(q, k, v, mask)
 
 
-@bug.in_operation(
-    GQA,
+@in_grouped_attention(
     law="repeating key heads for each query head changes nothing",
     effect="Heads have the masks of other heads.",
     repair="Index the mask by the query head.",
@@ -105,8 +105,7 @@ def gqa_mask_of_the_key_head(q: Array, k: Array, v: Array, mask: Mask = None) ->
     return right.grouped_query_attention(q, k, v, mask)
 
 
-@bug.in_operation(
-    GQA,
+@in_grouped_attention(
     law="the order of heads does not matter",
     effect="With grouped heads, masks that differ between queries apply to the wrong queries.",
     repair="Mask row r of a packed group as query r % n_q.",
@@ -121,8 +120,7 @@ def gqa_packed_rows_masked_by_division(q: Array, k: Array, v: Array, mask: Mask 
     return right.grouped_query_attention(q, k, v, visible[..., np.arange(heads)[:, None], rows, :])
 
 
-@bug.in_operation(
-    GQA,
+@in_grouped_attention(
     law="the content of keys masked for all queries does not matter",
     effect="With one key head, queries attend to masked keys.",
     repair="Apply the mask on this path too.",
@@ -143,8 +141,7 @@ def computed_heads(heads: int, groups: int, block: int = 4) -> Any:
     return ((number[:, None] // group == group_of) & (number[:, None] % group // block == block_of)).any(1)
 
 
-@bug.in_operation(
-    GQA,
+@in_grouped_attention(
     law="grouped-query attention is within its error limit",
     effect="Heads of the second group and of later groups are zeros.",
     repair="Split the program's number by the number of blocks of a group.",
@@ -228,8 +225,7 @@ def mha_layout_guessed_from_the_shape() -> tuple[Callable[..., Array], ...]:
     return split, lambda x: joined(x) if x.shape[-2] == x.shape[-3] else right.merge_heads(x)
 
 
-@bug.in_operation(
-    MHA,
+@in_multi_head(
     record=MultiHead,
     law="value and output gradients satisfy v.T @ dv = out.T @ grad_out",
     public=True,
@@ -242,8 +238,7 @@ def mha_fused_path_drops_mask(call: MultiHead) -> Array:
     return right.multi_head_attention(*call._replace(mask=call.mask if call.head_width % 8 else None))
 
 
-@bug.in_operation(
-    MHA,
+@in_multi_head(
     record=MultiHead,
     law="multi-head attention with one head equals attention",
     effect="Weights come from the values, and outputs are averages of the keys.",
@@ -255,8 +250,7 @@ def mha_keys_and_values_exchanged(call: MultiHead) -> Array:
     return right.multi_head_attention(*call._replace(wk=call.wv, wv=call.wk))
 
 
-@bug.in_operation(
-    MHA,
+@in_multi_head(
     record=MultiHead,
     law="multi-head attention with one head equals attention",
     effect="The output projection is transposed if the heads together are as wide as the model.",
@@ -269,8 +263,7 @@ def mha_square_output_weights_transposed(call: MultiHead) -> Array:
     return right.multi_head_attention(*call._replace(wo=call.wo.T if is_square else call.wo))
 
 
-@bug.in_operation(
-    MHA,
+@in_multi_head(
     record=MultiHead,
     law="heads are computed independently",
     effect="The output contains the input.",
@@ -364,8 +357,7 @@ def mha_vjp_first_token_frozen(*arguments: Any) -> Any:
     return dx, *dw
 
 
-@bug.in_operation(
-    MHA,
+@in_multi_head(
     record=MultiHead,
     law="heads are computed independently",
     effect="Attention is too flat or too sharp.",
@@ -377,8 +369,7 @@ def mha_scale_by_number_of_heads(call: MultiHead) -> Array:
     return right.multi_head_attention(*call._replace(wq=call.wq * np.sqrt(call.head_width / call.num_heads)))
 
 
-@bug.in_operation(
-    MHA,
+@in_multi_head(
     record=MultiHead,
     law="multi-head attention with one head equals attention",
     effect="Attention is too flat by the root of the number of heads.",
@@ -390,8 +381,7 @@ def mha_scale_by_model_width(call: MultiHead) -> Array:
     return right.multi_head_attention(*call._replace(wq=call.wq * np.sqrt(call.head_width / max(len(call.wq), 1))))
 
 
-@bug.in_operation(
-    MHA,
+@in_multi_head(
     record=MultiHead,
     law="the order of heads does not matter",
     effect="All other heads attend to masked keys.",

@@ -3,6 +3,7 @@ keys, and where its results go.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from properties.bugs.reference_packed import Packing
 
 PACKED, VJP = "packed_attention", "packed_attention_vjp"
 bug = Register(seen=PACKED)
+in_key_rows = partial(bug.in_step, "key_rows")
 ALONE, ORDER = "a sequence gives the same result alone", "the order of sequences does not matter"
 UNUSED, AGREES = (
     "rows that no sequence uses do not matter",
@@ -35,8 +37,7 @@ def _among(rows: Any, total: int) -> Any:
 # -- Which keys belong to a sequence ---------------------------------------------------------------
 
 
-@bug.in_step(
-    "key_rows",
+@in_key_rows(
     law=ALONE,
     effect="In cross attention, sequences see keys of other sequences.",
     repair="Find the keys by cu_k.",
@@ -47,8 +48,7 @@ def packed_keys_by_the_boundaries_of_queries(packing: Packing, sequence: int) ->
     return _among(np.arange(packing.cu_q[sequence], packing.cu_q[sequence + 1]), packing.total_k)
 
 
-@bug.in_step(
-    "key_rows",
+@in_key_rows(
     law=ALONE,
     effect="Short sequences see the keys of the sequences behind them.",
     repair="Use the length of the sequence.",
@@ -59,8 +59,7 @@ def packed_keys_of_the_longest_length(packing: Packing, sequence: int) -> Any:
     return _among(packing.cu_k[sequence] + np.arange(packing.longest_k), packing.total_k)
 
 
-@bug.in_step(
-    "key_rows",
+@in_key_rows(
     law=UNUSED,
     effect="Queries attend to keys that are not valid.",
     repair="Stop at seqused_k.",
@@ -71,8 +70,7 @@ def packed_used_keys_ignored(packing: Packing, sequence: int) -> Any:
     return np.arange(packing.cu_k[sequence], packing.cu_k[sequence + 1])
 
 
-@bug.in_step(
-    "key_rows",
+@in_key_rows(
     seen=VJP,
     without=(PACKED,),
     law=UNUSED,
@@ -85,8 +83,7 @@ def packed_used_keys_ignored_by_the_backward(packing: Packing, sequence: int) ->
     return np.arange(packing.cu_k[sequence], packing.cu_k[sequence + 1])
 
 
-@bug.in_step(
-    "key_rows",
+@in_key_rows(
     law=ALONE,
     effect="Sequences miss keys, or see keys of the next sequence.",
     repair="Read the length at the index of the sequence.",
@@ -97,8 +94,7 @@ def packed_key_length_of_the_sequence_before(packing: Packing, sequence: int) ->
     return _among(packing.cu_k[sequence] + np.arange(packing.lengths_k[max(sequence - 1, 0)]), packing.total_k)
 
 
-@bug.in_step(
-    "key_rows",
+@in_key_rows(
     law=ALONE,
     effect="Each sequence sees the first key of the next one.",
     repair="End before cu_k[b + 1].",
@@ -109,8 +105,7 @@ def packed_first_key_of_the_next_sequence(packing: Packing, sequence: int) -> An
     return _among(packing.cu_k[sequence] + np.arange(packing.lengths_k[sequence] + 1), packing.total_k)
 
 
-@bug.in_step(
-    "key_rows",
+@in_key_rows(
     law=ALONE,
     effect="The last block of a sequence reaches into the next sequence.",
     repair="Mask the keys of the last block by the length of the sequence.",
@@ -121,8 +116,7 @@ def packed_keys_in_whole_blocks(packing: Packing, sequence: int, tile: int = 16)
     return _among(packing.cu_k[sequence] + np.arange(-(-packing.lengths_k[sequence] // tile) * tile), packing.total_k)
 
 
-@bug.in_step(
-    "key_rows",
+@in_key_rows(
     law=ALONE,
     effect="Documents attend to each other.",
     repair="Mask by the boundaries.",
@@ -133,8 +127,7 @@ def packed_boundaries_ignored(packing: Packing, sequence: int) -> Any:
     return np.arange(packing.cu_k[-1])
 
 
-@bug.in_step(
-    "key_rows",
+@in_key_rows(
     law=ALONE,
     effect="Two sequences are right; of more, all but the first merge.",
     repair="Go through all boundaries.",
@@ -145,8 +138,7 @@ def packed_one_boundary_for_all(packing: Packing, sequence: int) -> Any:
     return right.key_rows(packing, sequence) if sequence == 0 else np.arange(packing.cu_k[1], packing.cu_k[-1])
 
 
-@bug.in_step(
-    "key_rows",
+@in_key_rows(
     law=ALONE,
     effect="Sequences of equal lengths are right; others read the keys of their neighbours.",
     repair="Begin at cu_k[b].",
@@ -157,8 +149,7 @@ def packed_keys_at_equal_distances(packing: Packing, sequence: int) -> Any:
     return _among(sequence * packing.longest_k + np.arange(packing.lengths_k[sequence]), packing.total_k)
 
 
-@bug.in_step(
-    "key_rows",
+@in_key_rows(
     law=ALONE,
     effect="Behind an empty sequence, queries see the keys of another sequence.",
     repair="Keep empty sequences on both sides.",
@@ -169,8 +160,7 @@ def packed_sequences_without_queries_removed(packing: Packing, sequence: int) ->
     return right.key_rows(packing, int((packing.lengths_q[:sequence] > 0).sum()))
 
 
-@bug.in_step(
-    "key_rows",
+@in_key_rows(
     law=ALONE,
     effect="A sequence of one token is joined to the next sequence.",
     repair="Pass the lengths of sequences.",
@@ -182,8 +172,7 @@ def packed_sequences_of_one_token_merge(packing: Packing, sequence: int) -> Any:
     return np.array([*before, *right.key_rows(packing, sequence)], int)
 
 
-@bug.in_step(
-    "key_rows",
+@in_key_rows(
     law=UNUSED,
     effect="The last sequence attends to padding.",
     repair="End at the last boundary.",

@@ -1,5 +1,6 @@
 """Known bugs of attention over keys in pages."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from properties.bugs.reference_paged import (
 
 _PAGED = "paged_attention"
 bug = Register(seen=_PAGED)
+in_key_count = partial(bug.in_step, "key_count")
+in_pages_of = partial(bug.in_step, "pages_of")
 _AGREES = "attention over pages is within its error limit"
 _ALONE = "sequences with pages are computed independently"
 _ORDER = "the order of pages does not matter"
@@ -39,8 +42,7 @@ def _page_total(paging: Paging, sequence: int) -> int:
 # -- The length of a sequence ----------------------------------------------------------------------
 
 
-@bug.in_step(
-    "key_count",
+@in_key_count(
     law=_SLOTS,
     effect="Without a causal mask, queries attend to the slots behind the last key: to old keys, or to zeros.",
     repair="Mask the keys at positions from the length on.",
@@ -52,8 +54,7 @@ def paged_last_page_read_whole(paging: Paging, sequence: int) -> int:
     return _page_total(paging, sequence) * paging.size
 
 
-@bug.in_step(
-    "key_count",
+@in_key_count(
     law=_SLOTS,
     effect="At every length that fills its last page, queries attend to one more page.",
     repair="Take ⌈length / page_size⌉ pages.",
@@ -67,8 +68,7 @@ def paged_one_page_too_many_at_a_border(paging: Paging, sequence: int) -> int:
     return length + (paging.size if length and length % paging.size == 0 else 0)
 
 
-@bug.in_step(
-    "key_count",
+@in_key_count(
     law=_SIZES,
     effect="At every length that fills its last page, queries miss this page.",
     repair="Take (length − 1) mod page_size + 1 as the number of keys in the last page.",
@@ -82,8 +82,7 @@ def paged_full_last_page_counts_as_empty(paging: Paging, sequence: int) -> int:
     return max(_page_total(paging, sequence) - 1, 0) * paging.size + length % paging.size
 
 
-@bug.in_step(
-    "key_count",
+@in_key_count(
     law=_SIZES,
     effect="Queries miss the newest keys until their page is full.",
     repair="Read ⌈length / page_size⌉ pages.",
@@ -94,8 +93,7 @@ def paged_last_partial_page_is_lost(paging: Paging, sequence: int) -> int:
     return int(paging.lengths[sequence]) // paging.size * paging.size
 
 
-@bug.in_step(
-    "key_count",
+@in_key_count(
     law=_ONE_KEY,
     effect="A token does not attend to itself, and the tokens of a chunk not to each other.",
     repair="Pass the lengths after the new keys are written.",
@@ -107,8 +105,7 @@ def paged_length_without_the_new_keys(paging: Paging, sequence: int) -> int:
     return max(int(paging.lengths[sequence]) - len(query_rows_of(paging, sequence)), 0)
 
 
-@bug.in_step(
-    "key_count",
+@in_key_count(
     law=_SLOTS,
     effect="Without a causal mask, short sequences attend to slots behind their keys, and to pages of others.",
     repair="Take the length of each sequence.",
@@ -119,8 +116,7 @@ def paged_longest_length_for_all_sequences(paging: Paging, sequence: int) -> int
     return int(np.max(paging.lengths, initial=0))
 
 
-@bug.in_step(
-    "key_count",
+@in_key_count(
     law=_AGREES,
     effect="Without a causal mask, an empty sequence gives the value of somebody else's key.",
     repair="Return zeros for a length of 0.",
@@ -131,8 +127,7 @@ def paged_empty_sequence_has_a_key(paging: Paging, sequence: int) -> int:
     return max(int(paging.lengths[sequence]), 1)
 
 
-@bug.in_step(
-    "key_count",
+@in_key_count(
     law=_ALONE,
     effect="Every sequence but the first attends to too many or too few keys.",
     repair="Read the length at the place of the sequence.",
@@ -146,8 +141,7 @@ def paged_length_of_sequence_0(paging: Paging, sequence: int) -> int:
 # -- The table of pages ----------------------------------------------------------------------------
 
 
-@bug.in_step(
-    "pages_of",
+@in_pages_of(
     law=_ALONE,
     effect="All sequences attend to the keys of the first one.",
     repair="Read the row of the sequence.",
@@ -158,8 +152,7 @@ def paged_table_row_of_sequence_0(paging: Paging, sequence: int, entries: Any) -
     return pages_of(paging, 0, entries)
 
 
-@bug.in_step(
-    "pages_of",
+@in_pages_of(
     law=_TABLE,
     effect="All sequences but the first read pages of their neighbours, where the table has spare entries.",
     repair="Multiply the number of the sequence by the width of the table.",
@@ -171,8 +164,7 @@ def paged_table_stride_of_the_longest_length(paging: Paging, sequence: int, entr
     return paging.table.reshape(-1)[np.minimum(sequence * stride + entries, paging.table.size - 1)]
 
 
-@bug.in_step(
-    "pages_of",
+@in_pages_of(
     law=_ORDER,
     effect="A sequence whose pages do not lie one behind the other reads pages of others.",
     repair="Read the table for each page.",
@@ -184,8 +176,7 @@ def paged_table_is_not_read(paging: Paging, sequence: int, entries: Any) -> Any:
     return first_page + entries
 
 
-@bug.in_step(
-    "pages_of",
+@in_pages_of(
     law=_ORDER,
     effect="A sequence whose pages do not lie one behind the other reads pages of others.",
     repair="Read the table for each page, also within a tile.",
@@ -196,8 +187,7 @@ def paged_second_page_follows_the_first(paging: Paging, sequence: int, entries: 
     return pages_of(paging, sequence, entries // 2 * 2) + entries % 2
 
 
-@bug.in_step(
-    "pages_of",
+@in_pages_of(
     law=_SIZES,
     effect="The newest keys are read from the page before, which holds older keys.",
     repair="Load the number of the page before its keys.",
@@ -209,8 +199,7 @@ def paged_page_of_the_step_before(paging: Paging, sequence: int, entries: Any) -
     return pages_of(paging, sequence, np.maximum(entries - 1, 0))
 
 
-@bug.in_step(
-    "pages_of",
+@in_pages_of(
     law=_NUMBERS,
     effect="With more than 65536 pages, sequences read pages of others.",
     repair="Keep numbers of pages in at least 32 bits.",
@@ -221,8 +210,7 @@ def paged_page_numbers_in_16_bits(paging: Paging, sequence: int, entries: Any) -
     return pages_of(paging, sequence, entries) % 2**16
 
 
-@bug.in_step(
-    "pages_of",
+@in_pages_of(
     law=_NUMBERS,
     effect="With more than 256 pages, sequences read pages of others.",
     repair="Keep numbers of pages in at least 32 bits.",
@@ -233,8 +221,7 @@ def paged_page_numbers_in_8_bits(paging: Paging, sequence: int, entries: Any) ->
     return pages_of(paging, sequence, entries) % 2**8
 
 
-@bug.in_step(
-    "pages_of",
+@in_pages_of(
     law=_ORDER,
     effect="A page with the number 0 is not read: its first reader sees another page instead.",
     repair="Give no number of a page another meaning, or keep page 0 free.",

@@ -1,6 +1,7 @@
 """Known bugs of positions: their values, and the type that stores them."""
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ from properties.bugs.bug import SINUSOID, Memory, Register
 from properties.bugs.kernels import rounded_to
 
 bug = Register(seen="rope")
+in_positions = partial(bug.in_step, "positions")
 
 
-@bug.in_step(
-    "positions",
+@in_positions(
     law="position 0 rotates by angle 0",
     effect="The code rotates position 0 too. Scores are correct; absolute values and caches of other code are not.",
     repair="Count positions from 0.",
@@ -25,8 +26,7 @@ def rope_positions_from_one(start_pos: int, seq_len: int) -> Any:
     return right.positions(start_pos + 1, seq_len)
 
 
-@bug.in_step(
-    "positions",
+@in_positions(
     seen=SINUSOID,
     law="a chunk of positions equals the slice of the whole",
     effect="Chunks of more than one row have positions far behind their own.",
@@ -38,8 +38,7 @@ def sin_start_counts_chunks(start_pos: int, seq_len: int) -> Any:
     return right.positions(start_pos * seq_len, seq_len)
 
 
-@bug.in_step(
-    "positions",
+@in_positions(
     seen=SINUSOID,
     law="a chunk of positions equals the slice of the whole",
     requires=("large sizes",),
@@ -52,8 +51,7 @@ def sin_rows_count_within_blocks(start_pos: int, seq_len: int) -> Any:
     return start_pos + np.arange(seq_len) % 128
 
 
-@bug.in_step(
-    "positions",
+@in_positions(
     seen=SINUSOID,
     law="at position p the first pair rotates by p radians",
     requires=("long positions",),
@@ -66,8 +64,7 @@ def sin_positions_in_eight_bits(start_pos: int, seq_len: int) -> Any:
     return right.positions(start_pos, seq_len).astype(np.uint8)
 
 
-@bug.in_step(
-    "positions",
+@in_positions(
     law="at position p the first pair rotates by p radians",
     requires=("long positions",),
     effect="Positions from 32768 on are negative.",
@@ -79,8 +76,7 @@ def rope_positions_in_sixteen_bits(start_pos: int, seq_len: int) -> Any:
     return right.positions(start_pos, seq_len).astype(np.int16)
 
 
-@bug.in_step(
-    "positions",
+@in_positions(
     law="ten times the position at a tenth of the frequency has the same angle",
     requires=("long positions",),
     public=True,
@@ -94,8 +90,7 @@ def rope_positions_bf16(start_pos: int, seq_len: int) -> Any:
     return rounded_to(8, right.positions(start_pos, seq_len))
 
 
-@bug.in_step(
-    "positions",
+@in_positions(
     law="ten times the position at a tenth of the frequency has the same angle",
     requires=("long positions",),
     effect="From position 4096 on, all tokens have the same position.",
@@ -107,8 +102,7 @@ def rope_table_ends_at_4096(start_pos: int, seq_len: int) -> Any:
     return np.minimum(right.positions(start_pos, seq_len), 4095)
 
 
-@bug.in_step(
-    "positions",
+@in_positions(
     seen="rope_tables",
     law="a chunk of positions equals the slice of the whole",
     effect="The code rotates every chunk like the first chunk.",
@@ -120,8 +114,7 @@ def rope_tables_begin_at_zero(start_pos: int, seq_len: int) -> Any:
     return right.positions(0, seq_len)
 
 
-@bug.in_step(
-    "positions",
+@in_positions(
     law="a chunk of positions equals the slice of the whole",
     effect="Chunks are rotated as if they began twice as far from the start.",
     repair="Slice a table that begins at 0, or build one that begins at the start position.",
@@ -132,8 +125,7 @@ def rope_offset_twice(start_pos: int, seq_len: int) -> Any:
     return right.positions(2 * start_pos, seq_len)
 
 
-@bug.in_step(
-    "positions",
+@in_positions(
     law="a chunk of positions equals the slice of the whole",
     effect="Each token that is decoded alone is rotated like the first token; prefill is correct.",
     repair="Add the number of cached tokens to the positions of each chunk.",
@@ -144,8 +136,7 @@ def rope_decodes_at_zero(start_pos: int, seq_len: int) -> Any:
     return right.positions(start_pos if seq_len > 1 else 0, seq_len)
 
 
-@bug.in_step(
-    "positions",
+@in_positions(
     law="a chunk of positions equals the slice of the whole",
     effect="The code rotates a decoded token by one position too many.",
     repair="Read the length of the cache before the new key is appended.",
@@ -157,8 +148,7 @@ def rope_decodes_one_late(start_pos: int, seq_len: int) -> Any:
     return right.positions(start_pos + (seq_len == 1 and start_pos > 0), seq_len)
 
 
-@bug.in_step(
-    "positions",
+@in_positions(
     law="a chunk of positions equals the slice of the whole",
     effect="Tokens that are decoded together all have the position of the first one.",
     repair="Add the index of the row to the start position.",
@@ -169,8 +159,7 @@ def rope_window_at_one_position(start_pos: int, seq_len: int) -> Any:
     return np.full(seq_len, start_pos) if start_pos else right.positions(0, seq_len)
 
 
-@bug.in_step(
-    "positions",
+@in_positions(
     law="rope is within its error limit",
     effect="Relative positions have the wrong sign for all code that rotates forwards.",
     repair="Subtract the sine in the first channel, and add it in the second.",

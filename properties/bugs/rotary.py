@@ -1,5 +1,6 @@
 """Known bugs of rotations of pairs of channels: their tables, their channels, and their gradients."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ from properties.bugs import reference_positions as right
 from properties.bugs.bug import Memory, Register, Requirement
 
 bug = Register()
+in_apply_rotary = partial(bug.in_step, "apply_rotary")
+in_rotate_half = partial(bug.in_operation, "rotate_half")
+in_apply_rotary_vjp = partial(bug.in_step, "apply_rotary_vjp")
 _OTHER_TABLES: tuple[Requirement] = ("tables that are not rotations",)
 
 
@@ -149,8 +153,7 @@ def rope_second_sign_wrong(x: Array) -> Array:
     return -np.abs(right.rotated(np.ones(x.shape[-1]))) * right.rotated(x) * right.rotated(np.ones(x.shape[-1]))
 
 
-@bug.in_step(
-    "apply_rotary",
+@in_apply_rotary(
     seen="rope",
     law="rotation keeps the norm of each pair",
     effect="The second channel of a pair is wrong if the angle is not 0.",
@@ -164,8 +167,7 @@ def rope_first_lane_overwritten(x: Array, cos: Array, sin: Array) -> Array:
     return output
 
 
-@bug.in_step(
-    "apply_rotary",
+@in_apply_rotary(
     seen="rope",
     law="pair 2i at width 2d has the same angle as pair i at width d",
     effect="Each rotated pair is in the wrong place.",
@@ -179,8 +181,7 @@ def rope_pairs_stored_as_halves(x: Array, cos: Array, sin: Array) -> Array:
     return np.concatenate([output[..., 0::2], output[..., 1::2]], axis=-1)
 
 
-@bug.in_step(
-    "apply_rotary",
+@in_apply_rotary(
     seen="rope",
     law="position 0 rotates by angle 0",
     effect="The two channels of each pair are exchanged.",
@@ -194,8 +195,7 @@ def rope_lanes_exchanged(x: Array, cos: Array, sin: Array) -> Array:
     return right.apply_rotary(x, cos, sin)[..., order]
 
 
-@bug.in_step(
-    "apply_rotary",
+@in_apply_rotary(
     seen="rope",
     law="f(a) + f(b) = f(a + b)",
     effect="Activations above 4 lose their size.",
@@ -260,8 +260,7 @@ def apply_rotary_reads_half_the_tables(x: Array, cos: Array, sin: Array) -> Arra
     return right.apply_rotary(x, *(np.repeat(table[..., 0::2], 2, axis=-1)[..., : x.shape[-1]] for table in (cos, sin)))
 
 
-@bug.in_step(
-    "apply_rotary",
+@in_apply_rotary(
     law="f(a) + f(b) = f(a + b)",
     effect="Queries and keys lose their norms, and scores become cosines.",
     repair="Rotate x without normalizing; the model does that elsewhere.",
@@ -286,8 +285,7 @@ def apply_rotary_sine_before_rotation(x: Array, cos: Array, sin: Array) -> Array
     return x * cos + right.rotated(x * sin)
 
 
-@bug.in_step(
-    "apply_rotary",
+@in_apply_rotary(
     law="rows are computed independently",
     effect="Sequences that are as long as the head is wide use transposed tables.",
     repair="Do not guess an axis from its length.",
@@ -313,8 +311,7 @@ def apply_rotary_keeps_the_first_tables(memory: Memory, x: Array, cos: Array, si
     return right.apply_rotary(x, *memory.setdefault(cos.shape, (cos.copy(), sin.copy())))
 
 
-@bug.in_step(
-    "apply_rotary_vjp",
+@in_apply_rotary_vjp(
     without=("rope_vjp",),
     law="the VJP is the adjoint of the forward",
     requires=_OTHER_TABLES,
@@ -343,8 +340,7 @@ def apply_rotary_vjp_inverts(x: Array, cos: Array, sin: Array, grad_out: Array) 
     return right.apply_rotary_vjp(x, cos, sin, grad_out) / np.where(square > 0, square, 1.0)
 
 
-@bug.in_step(
-    "apply_rotary_vjp",
+@in_apply_rotary_vjp(
     seen="rope_vjp",
     law="at position p the first pair rotates by p radians",
     effect="Gradients are rotated by twice the angle away from their correct direction.",
@@ -356,8 +352,7 @@ def rope_vjp_turns_forwards(x: Array, cos: Array, sin: Array, grad_out: Array) -
     return right.apply_rotary(grad_out, cos, sin)
 
 
-@bug.in_step(
-    "apply_rotary_vjp",
+@in_apply_rotary_vjp(
     seen="rope_vjp",
     law="the last channel of an odd width follows its convention",
     effect="With an odd width, the gradient of the unpaired channel is multiplied by cos − sin.",
@@ -370,8 +365,7 @@ def rope_vjp_negates_every_sine(x: Array, cos: Array, sin: Array, grad_out: Arra
     return right.apply_rotary(grad_out, cos, -sin)
 
 
-@bug.in_step(
-    "apply_rotary_vjp",
+@in_apply_rotary_vjp(
     seen="rope_vjp",
     law="at position p the first pair rotates by p radians",
     effect="The gradient of every second channel is wrong.",
@@ -385,8 +379,7 @@ def rope_vjp_one_sign_forgotten(x: Array, cos: Array, sin: Array, grad_out: Arra
     return output
 
 
-@bug.in_step(
-    "apply_rotary_vjp",
+@in_apply_rotary_vjp(
     seen="rope_vjp",
     law="scaling up some batch elements does not affect the others",
     effect="Gradients are as large as the activations, and are 0 where these are 0.",
@@ -398,8 +391,7 @@ def rope_vjp_turns_the_input(x: Array, cos: Array, sin: Array, grad_out: Array) 
     return right.apply_rotary(x, cos, sin)
 
 
-@bug.in_operation(
-    "rotate_half",
+@in_rotate_half(
     law="rotate_half rotates one-hot rows by a right angle",
     effect="A rotary embedding reflects pairs instead of rotating them, and changes norms.",
     repair="Negate the second half, which becomes the first.",
@@ -411,8 +403,7 @@ def rotate_half_without_minus(x: Array) -> Array:
     return np.concatenate([second, first], axis=-1)
 
 
-@bug.in_operation(
-    "rotate_half",
+@in_rotate_half(
     law="rotate_half rotates one-hot rows by a right angle",
     effect="Pairs rotate backwards, as if positions decreased.",
     repair="Negate the second half.",
@@ -423,8 +414,7 @@ def rotate_half_turns_backwards(x: Array) -> Array:
     return -right.rotate_half(x)
 
 
-@bug.in_operation(
-    "rotate_half",
+@in_rotate_half(
     law="reordering pairs reorders their results in the same way",
     effect="The pairs do not match the tables.",
     repair="Split the channels in the middle, or repeat each table entry for adjacent channels.",
@@ -435,8 +425,7 @@ def rotate_half_of_adjacent_lanes(x: Array) -> Array:
     return np.stack([-x[..., 1::2], x[..., ::2]], axis=-1).reshape(x.shape)
 
 
-@bug.in_operation(
-    "rotate_half",
+@in_rotate_half(
     law="rotation keeps the norm of each pair",
     effect="The first half is lost, and the second half appears twice.",
     repair="Concatenate the negated second half and the first.",
@@ -448,8 +437,7 @@ def rotate_half_copies_the_second(x: Array) -> Array:
     return np.concatenate([-second, second], axis=-1)
 
 
-@bug.in_operation(
-    "rotate_half",
+@in_rotate_half(
     law="empty arrays give empty results",
     effect="Rows without channels raise ValueError.",
     repair="Name both sizes in the reshape.",

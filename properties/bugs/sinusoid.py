@@ -1,5 +1,7 @@
 """Known bugs of the sinusoidal encoding: which entry is in which column."""
 
+from functools import partial
+
 import numpy as np
 
 from oracles.ball import Array
@@ -7,10 +9,10 @@ from properties.bugs import reference_positions as right
 from properties.bugs.bug import SINUSOID, Register
 
 bug = Register()
+in_sinusoid = partial(bug.in_operation, SINUSOID)
 
 
-@bug.in_operation(
-    SINUSOID,
+@in_sinusoid(
     law="position 0 rotates by angle 0",
     public=True,
     effect="Weights trained with interleaved columns read the wrong frequencies.",
@@ -23,8 +25,7 @@ def sin_concatenated_layout(seq_len: int, embed_dim: int, start_pos: int = 0) ->
     return np.concatenate([table[:, 0::2], table[:, 1::2]], axis=1)
 
 
-@bug.in_operation(
-    SINUSOID,
+@in_sinusoid(
     law="at position p the first pair rotates by p radians",
     public=True,
     effect="The two columns of a pair have different frequencies, and frequencies fall twice as fast.",
@@ -41,8 +42,7 @@ def sin_doubled_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
     return np.asarray(np.where(columns % 2, np.cos(theta), np.sin(theta)))
 
 
-@bug.in_operation(
-    SINUSOID,
+@in_sinusoid(
     law="at position p the first pair rotates by p radians",
     public=True,
     effect="A cosine has a lower frequency than its sine, so a pair is not a point on a circle.",
@@ -56,8 +56,7 @@ def sin_cos_next_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> A
     return np.asarray(np.where(columns % 2, np.cos(theta), np.sin(theta)))
 
 
-@bug.in_operation(
-    SINUSOID,
+@in_sinusoid(
     law="at position p the first pair rotates by p radians",
     effect="Nearly all entries are 0.",
     repair="Give the encoding a floating-point type.",
@@ -68,8 +67,7 @@ def sin_cast_to_integers(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
     return np.trunc(right.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos))
 
 
-@bug.in_operation(
-    SINUSOID,
+@in_sinusoid(
     law="pair 2i at width 2d has the same angle as pair i at width d",
     effect="An odd width raises an error.",
     repair="Drop the last cosine: cos(theta[:, : dim // 2]).",
@@ -82,8 +80,7 @@ def sin_odd_width_raises(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
     return output
 
 
-@bug.in_operation(
-    SINUSOID,
+@in_sinusoid(
     law="pair 2i at width 2d has the same angle as pair i at width d",
     effect="The last column of an odd width carries no position.",
     repair="Compute (dim + 1) // 2 sines.",
@@ -96,8 +93,7 @@ def sin_odd_width_padded(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
     return table
 
 
-@bug.in_operation(
-    SINUSOID,
+@in_sinusoid(
     law="all results have the declared types and shapes, and are finite",
     effect="Positions have 7 digits in a model that has 16.",
     repair="Compute and return the type of the model.",
@@ -108,8 +104,7 @@ def sin_returns_float32(seq_len: int, embed_dim: int, start_pos: int = 0) -> Arr
     return right.sinusoidal_positional_encoding(seq_len, embed_dim, start_pos).astype(np.float32)
 
 
-@bug.in_operation(
-    SINUSOID,
+@in_sinusoid(
     law="a chunk of positions equals the slice of the whole",
     effect="Rows leave the circle, and the error grows with every row.",
     repair="Compute each row from its own angle.",
@@ -122,8 +117,7 @@ def sin_rows_by_recurrence(seq_len: int, embed_dim: int, start_pos: int = 0) -> 
     return np.stack([rotated.imag, rotated.real], axis=-1).reshape(seq_len, 2 * rotated.shape[1])[:, :embed_dim]
 
 
-@bug.in_operation(
-    SINUSOID,
+@in_sinusoid(
     law="position 0 rotates by angle 0",
     effect="At position 0, the even columns are 1.",
     repair="Put the sine first.",

@@ -1,5 +1,6 @@
 """Known bugs of the softmax over visible entries: the maximum, the exponentials, the sum."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ from properties.bugs.kernels import tiles
 from properties.bugs.reference import Mask
 
 bug = Register()
+in_largest_of = partial(bug.in_step, "largest_of")
+in_softmax = partial(bug.in_step, SOFTMAX)
 
 
-@bug.in_step(
-    SOFTMAX,
+@in_softmax(
     law="adding a constant to a row of scores changes nothing",
     public=True,
     effect="Rows with low scores sum to less than 1, or to 0.",
@@ -32,8 +34,7 @@ def softmax_mask_multiply_eps(scores: Array, mask: Mask = None) -> Array:
     return np.asarray(p / (p.sum(-1, keepdims=True) + 1e-13))
 
 
-@bug.in_step(
-    SOFTMAX,
+@in_softmax(
     law="the weights of visible entries sum to 1",
     public=True,
     effect="Rows with a masked entry sum to less than 1.",
@@ -46,8 +47,7 @@ def softmax_mask_after_no_renorm(scores: Array, mask: Mask = None) -> Array:
     return np.where(right.visible_entries(mask, scores.shape), right.hard_masked_softmax(scores), 0.0)
 
 
-@bug.in_step(
-    "largest_of",
+@in_largest_of(
     seen=SOFTMAX,
     law="adding a constant to a row of scores changes nothing",
     effect="Scores above 709 give NaN, and rows below −745 give zeros.",
@@ -59,8 +59,7 @@ def softmax_no_maximum(scores: Array, visible: Any) -> Array:
     return np.zeros(())
 
 
-@bug.in_step(
-    "largest_of",
+@in_largest_of(
     seen=SOFTMAX,
     law="scaling up some rows does not affect the others",
     effect="A score more than 709 above the first gives NaN.",
@@ -72,8 +71,7 @@ def softmax_first_score_subtracted(scores: Array, visible: Any) -> Array:
     return scores[..., :1]
 
 
-@bug.in_step(
-    "largest_of",
+@in_largest_of(
     seen=SOFTMAX,
     law="a single visible key has weight 1, however low its score",
     effect="A row of more than 32 entries is NaN if a later score is far above the first 32.",
@@ -85,8 +83,7 @@ def softmax_maximum_of_the_first_warp(scores: Array, visible: Any) -> Array:
     return right.largest_of(scores[..., :32], visible[..., :32])
 
 
-@bug.in_step(
-    "largest_of",
+@in_largest_of(
     seen=SOFTMAX,
     law="masked scores do not matter",
     effect="A row becomes zeros if a masked score is 745 above the visible scores.",
@@ -111,8 +108,7 @@ def softmax_blocked_scores_overflow(scores: Array, visible: Any, largest: Array)
     return np.asarray(np.exp(scores - largest) * visible)
 
 
-@bug.in_step(
-    "largest_of",
+@in_largest_of(
     seen=SOFTMAX,
     law="adding a constant to a row of scores changes nothing",
     effect="Rows with all scores below −745 become zeros.",
@@ -124,8 +120,7 @@ def softmax_maximum_starts_at_zero(scores: Array, visible: Any) -> Array:
     return np.maximum(right.largest_of(scores, visible), 0.0)
 
 
-@bug.in_step(
-    "largest_of",
+@in_largest_of(
     seen=SOFTMAX,
     law="scaling up some rows does not affect the others",
     effect="A row becomes zeros if another row has scores 745 above it.",
@@ -137,8 +132,7 @@ def softmax_maximum_of_all_rows(scores: Array, visible: Any) -> Array:
     return np.asarray(scores.max(where=visible, initial=-np.inf) if visible.any() else 0.0)
 
 
-@bug.in_step(
-    "largest_of",
+@in_largest_of(
     seen=SDPA,
     law="scaling up some queries does not affect the others",
     effect="A query becomes NaN or zero if its scores are far below the scores of its neighbours.",
@@ -153,8 +147,7 @@ def sdpa_maximum_shared_by_queries(scores: Array, visible: Any) -> Array:
     return right.largest_of(shared, visible.any((-1, -2), keepdims=True) & (shared > -np.inf))
 
 
-@bug.in_step(
-    SOFTMAX,
+@in_softmax(
     law="adding a constant to a row of scores changes nothing",
     effect="In rows with very low scores, masked entries get the weight.",
     repair="Mask with −∞.",
@@ -180,8 +173,7 @@ def softmax_powers_of_two(scores: Array, visible: Any, largest: Array) -> Array:
     return np.exp2(np.where(visible, scores - largest, -np.inf))
 
 
-@bug.in_step(
-    SOFTMAX,
+@in_softmax(
     law="masked entries have weight exactly 0",
     effect="Masked entries get as much weight as a score of 0.",
     repair="Mask with −∞.",
@@ -194,8 +186,7 @@ def softmax_blocked_at_minus_epsilon(scores: Array, mask: Mask = None) -> Array:
     return np.where(visible.any(-1, keepdims=True), filled, right.dead_weight(scores.shape[-1]))
 
 
-@bug.in_step(
-    SOFTMAX,
+@in_softmax(
     law="a broadcast mask gives the same as the full mask",
     effect="With a mask, a visible score of 0 gets no weight.",
     repair="Test the mask, not the scores.",

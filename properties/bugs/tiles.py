@@ -2,6 +2,8 @@
 of tiles.
 """
 
+from functools import partial
+
 import numpy as np
 
 from oracles.ball import Array
@@ -11,6 +13,7 @@ from properties.bugs.kernels import OnlineAttention, is_causal, masked, scores_s
 from properties.bugs.reference import Mask
 
 bug = Register()
+in_attention = partial(bug.in_operation, SDPA)
 
 
 def _padded(q: Array, k: Array, v: Array, mask: Mask, extra: int) -> Array:
@@ -21,8 +24,7 @@ def _padded(q: Array, k: Array, v: Array, mask: Mask, extra: int) -> Array:
     return right.scaled_dot_product_attention(q, np.pad(k, rows), np.pad(v, rows), visible)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="the order of keys does not matter",
     effect="Keys of early tiles get too much weight if a later tile has the largest score.",
     repair="Multiply the sum and the output by exp(old − new maximum) before the next tile is added.",
@@ -34,8 +36,7 @@ def sdpa_online_nothing_rescaled(q: Array, k: Array, v: Array, mask: Mask = None
     return OnlineAttention(width=tile, rescale_sum=False, rescale_output=False)(q, k, v, mask)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="if all values are equal, the output is that value",
     effect="Outputs are too large if a later tile has the largest score.",
     repair="Rescale the output together with the sum.",
@@ -47,8 +48,7 @@ def sdpa_online_output_not_rescaled(q: Array, k: Array, v: Array, mask: Mask = N
     return OnlineAttention(width=tile, rescale_output=False)(q, k, v, mask)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="multi-head attention with one head equals attention",
     effect="Queries with a masked first tile of keys, for example by left padding, are NaN.",
     repair="Replace a maximum of −∞ by 0 in the exponents.",
@@ -61,8 +61,7 @@ def sdpa_first_tile_blocked_nan(q: Array, k: Array, v: Array, mask: Mask = None,
     return with_dead_rows(output, mask, v)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="attention is within its error limit",
     effect="Queries with a masked first tile become zeros if all their scores are very low.",
     repair="Use 0 in the exponents only, and keep −∞ as the running maximum.",
@@ -73,8 +72,7 @@ def sdpa_first_tile_blocked_keeps_zero(q: Array, k: Array, v: Array, mask: Mask 
     return OnlineAttention(width=tile, dead="taken for zero")(q, k, v, mask)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="a vector added to all keys changes nothing",
     effect="Rows with very low scores become zeros.",
     repair="Start the running maximum at −∞.",
@@ -85,8 +83,7 @@ def sdpa_running_maximum_starts_finite(q: Array, k: Array, v: Array, mask: Mask 
     return OnlineAttention(start=-1e3)(q, k, v, mask)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="if all values are equal, the output is that value",
     effect="Outputs shrink towards 0 if the number of keys is not a multiple of the tile.",
     repair="Give padded keys the score −∞.",
@@ -97,8 +94,7 @@ def sdpa_tail_counts_as_zeros(q: Array, k: Array, v: Array, mask: Mask = None, t
     return _padded(q, k, v, mask, -k.shape[-2] % tile)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="a vector added to all keys changes nothing",
     effect="Outputs are slightly too small for 128, 256, 384 … keys.",
     repair="Stop at the end: a full last tile needs no further tile.",
@@ -109,8 +105,7 @@ def sdpa_reads_one_key_beyond(q: Array, k: Array, v: Array, mask: Mask = None, t
     return _padded(q, k, v, mask, int(k.shape[-2] % tile == 0))
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="the order of keys does not matter",
     effect="For most lengths, queries do not see the newest keys.",
     repair="Round the number of tiles up.",
@@ -127,8 +122,7 @@ def sdpa_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile
     )
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="the order of keys does not matter",
     effect="Once in 32 steps of decoding, the query does not see the newest key.",
     repair="Compute the last tile even if it has one key.",
@@ -145,8 +139,7 @@ def sdpa_last_key_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile:
     )
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="the order of keys does not matter",
     effect="Some keys of the last two tiles get twice their weight.",
     repair="Mask the overlap, or pad the keys.",
@@ -162,8 +155,7 @@ def sdpa_last_tile_moved_back(q: Array, k: Array, v: Array, mask: Mask = None, t
     )
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="the order of keys does not matter",
     effect="With 64 or more keys, halves with different maxima have wrong weights.",
     repair="Multiply the sum of each half by exp(its maximum − the common maximum).",
@@ -184,8 +176,7 @@ def sdpa_split_keys_merged_without_maxima(q: Array, k: Array, v: Array, mask: Ma
     return with_dead_rows(output / np.where(total == 0, 1.0, total), mask, v)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="outputs do not depend on future keys and values",
     effect="With 32 or more queries, each query sees up to 15 future keys.",
     repair="Apply the mask inside the tiles on the diagonal.",
@@ -201,8 +192,7 @@ def sdpa_causal_diagonal_tile_full(q: Array, k: Array, v: Array, mask: Mask = No
     )
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="causal attention equals attention with a causal mask",
     effect="On the causal path, the later half of each tile of queries does not see the newest keys.",
     repair="End the loop at the tile that holds the last query of the tile.",
@@ -218,8 +208,7 @@ def sdpa_causal_loop_ends_early(q: Array, k: Array, v: Array, mask: Mask = None,
     return right.scaled_dot_product_attention(q, k, v, mask & visible)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="masked keys and values do not matter",
     effect="Queries attend to masked keys inside the tile.",
     repair="Test every entry of a tile before its mask is skipped.",
@@ -237,8 +226,7 @@ def sdpa_tile_judged_by_its_corners(q: Array, k: Array, v: Array, mask: Mask = N
     return right.scaled_dot_product_attention(q, k, v, visible)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="queries are computed independently",
     effect="Queries lose keys that are masked for the first query of their tile.",
     repair="Skip a tile only if all its rows are masked.",
@@ -253,8 +241,7 @@ def sdpa_tile_skipped_by_its_first_row(q: Array, k: Array, v: Array, mask: Mask 
     return right.scaled_dot_product_attention(q, k, v, visible)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="masked keys and values do not matter",
     effect="After the first 32 keys, each key has the mask of an earlier key.",
     repair="Advance the pointer to the mask with the pointer to the keys.",
