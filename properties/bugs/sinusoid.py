@@ -12,6 +12,13 @@ bug = Register()
 in_sinusoid = partial(bug.in_operation, SINUSOID)
 
 
+def _with_exponents(factor: float, seq_len: int, embed_dim: int, start_pos: int) -> Array:
+    """Return sines and cosines where the exponent of column j is factor·j/dim."""
+    columns = np.arange(embed_dim)
+    theta = right.positions(start_pos, seq_len)[:, None] * 10000.0 ** (-factor * columns / max(embed_dim, 1))
+    return np.asarray(np.where(columns % 2, np.cos(theta), np.sin(theta)))
+
+
 @in_sinusoid(
     law="position 0 rotates by angle 0",
     public=True,
@@ -37,9 +44,7 @@ def sin_concatenated_layout(seq_len: int, embed_dim: int, start_pos: int = 0) ->
 )
 def sin_doubled_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """The exponent is 2j/dim for column j instead of the pair."""
-    columns = np.arange(embed_dim)
-    theta = right.positions(start_pos, seq_len)[:, None] * 10000.0 ** (-2.0 * columns / max(embed_dim, 1))
-    return np.asarray(np.where(columns % 2, np.cos(theta), np.sin(theta)))
+    return _with_exponents(2.0, seq_len, embed_dim, start_pos)
 
 
 @in_sinusoid(
@@ -51,9 +56,7 @@ def sin_doubled_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> Ar
 )
 def sin_cos_next_exponent(seq_len: int, embed_dim: int, start_pos: int = 0) -> Array:
     """The cosine in column j has the exponent j/dim instead of (j − 1)/dim."""
-    columns = np.arange(embed_dim)
-    theta = right.positions(start_pos, seq_len)[:, None] * 10000.0 ** (-columns / max(embed_dim, 1))
-    return np.asarray(np.where(columns % 2, np.cos(theta), np.sin(theta)))
+    return _with_exponents(1.0, seq_len, embed_dim, start_pos)
 
 
 @in_sinusoid(

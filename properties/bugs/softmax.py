@@ -147,6 +147,13 @@ def sdpa_maximum_shared_by_queries(scores: Array, visible: Any) -> Array:
     return right.largest_of(shared, visible.any((-1, -2), keepdims=True) & (shared > -np.inf))
 
 
+def _filled(scores: Array, mask: Mask, fill: float) -> Array:
+    """Return weights with masked scores set to a number instead of −∞, except in fully masked rows."""
+    visible = right.visible_entries(mask, scores.shape)
+    weights = right.hard_masked_softmax(np.where(visible, scores, fill))
+    return np.where(visible.any(-1, keepdims=True), weights, right.dead_weight(scores.shape[-1]))
+
+
 @in_softmax(
     law="adding a constant to a row of scores changes nothing",
     effect="In rows with very low scores, masked entries get the weight.",
@@ -155,9 +162,7 @@ def sdpa_maximum_shared_by_queries(scores: Array, visible: Any) -> Array:
 )
 def softmax_blocked_at_minus_ten_thousand(scores: Array, mask: Mask = None) -> Array:
     """The code sets masked scores to −10000 instead of −∞, except in fully masked rows."""
-    visible = right.visible_entries(mask, scores.shape)
-    filled = right.hard_masked_softmax(np.where(visible, scores, -1e4))
-    return np.where(visible.any(-1, keepdims=True), filled, right.dead_weight(scores.shape[-1]))
+    return _filled(scores, mask, -1e4)
 
 
 @bug.in_step(
@@ -181,9 +186,7 @@ def softmax_powers_of_two(scores: Array, visible: Any, largest: Array) -> Array:
 )
 def softmax_blocked_at_minus_epsilon(scores: Array, mask: Mask = None) -> Array:
     """The code sets masked scores to −1e-9 instead of −1e9, except in fully masked rows."""
-    visible = right.visible_entries(mask, scores.shape)
-    filled = right.hard_masked_softmax(np.where(visible, scores, -1e-9))
-    return np.where(visible.any(-1, keepdims=True), filled, right.dead_weight(scores.shape[-1]))
+    return _filled(scores, mask, -1e-9)
 
 
 @in_softmax(

@@ -24,6 +24,12 @@ def _padded(q: Array, k: Array, v: Array, mask: Mask, extra: int) -> Array:
     return right.scaled_dot_product_attention(q, np.pad(k, rows), np.pad(v, rows), visible)
 
 
+def _of_keys(q: Array, k: Array, v: Array, mask: Mask, keys: slice | Array) -> Array:
+    """Return attention to some of the keys alone."""
+    visible = right.visible_entries(mask, scores_shape(q, k))
+    return right.scaled_dot_product_attention(q, k[..., keys, :], v[..., keys, :], visible[..., keys])
+
+
 @in_attention(
     law="the order of keys does not matter",
     effect="Keys of early tiles get too much weight if a later tile has the largest score.",
@@ -113,13 +119,7 @@ def sdpa_reads_one_key_beyond(q: Array, k: Array, v: Array, mask: Mask = None, t
 )
 def sdpa_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 32) -> Array:
     """With more than {tile} keys, the code drops the keys after the last full tile of {tile}."""
-    kept_keys = k.shape[-2] // tile * tile or k.shape[-2]
-    return right.scaled_dot_product_attention(
-        q,
-        k[..., :kept_keys, :],
-        v[..., :kept_keys, :],
-        right.visible_entries(mask, scores_shape(q, k))[..., :kept_keys],
-    )
+    return _of_keys(q, k, v, mask, slice(k.shape[-2] // tile * tile or k.shape[-2]))
 
 
 @in_attention(
@@ -130,13 +130,7 @@ def sdpa_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile
 )
 def sdpa_last_key_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 32) -> Array:
     """The code drops a last tile that has one key, as with 33, 65 or 97 keys."""
-    kept_keys = k.shape[-2] - int(k.shape[-2] > tile and k.shape[-2] % tile == 1)
-    return right.scaled_dot_product_attention(
-        q,
-        k[..., :kept_keys, :],
-        v[..., :kept_keys, :],
-        right.visible_entries(mask, scores_shape(q, k))[..., :kept_keys],
-    )
+    return _of_keys(q, k, v, mask, slice(k.shape[-2] - int(k.shape[-2] > tile and k.shape[-2] % tile == 1)))
 
 
 @in_attention(
@@ -150,9 +144,7 @@ def sdpa_last_tile_moved_back(q: Array, k: Array, v: Array, mask: Mask = None, t
     previous tile count twice."""
     n_k, first = k.shape[-2], max(k.shape[-2] - tile, 0)
     keys = np.concatenate([np.arange(min(j, first), min(j, first) + min(n_k, tile)) for j in range(0, n_k, tile)])
-    return right.scaled_dot_product_attention(
-        q, k[..., keys, :], v[..., keys, :], right.visible_entries(mask, scores_shape(q, k))[..., keys]
-    )
+    return _of_keys(q, k, v, mask, keys)
 
 
 @in_attention(
