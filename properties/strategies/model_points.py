@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from properties.strategies.operating_points import Point
+from properties.strategies.operating_points import Point, padding
 from properties.strategies.plain_calls import Options, Sizes
 
 __all__ = ["BORDERS", "NUMBERS", "ROTATIONS", "SHORT_BORDERS", "SHORT_NUMBERS", "SOFTMAX", "TOKENS"]
@@ -38,11 +38,6 @@ def _of_heads(sizes: Sizes) -> Any:
     """A mask for each head, the same for all batch entries: no query sees one key in three."""
     query, key = np.arange(sizes["n_q"])[:, None], np.arange(sizes["n_k"])
     return np.stack([(query + key + head) % 3 > 0 for head in range(sizes["num_heads"])])[None]
-
-
-def _padded(sizes: Sizes) -> Any:
-    """A mask of the last third of the keys, for all queries; it is shifted from head to head."""
-    return (np.arange(sizes["n_k"]) < sizes["n_k"] * 2 // 3)[None]
 
 
 def _sinks(sizes: Sizes) -> Any:
@@ -97,7 +92,7 @@ NUMBERS = (
     Point("64 masked queries, 192 keys", _few(64, 192), {"mask": _chunk}),
     Point("a causal mask of 130 tokens", {"n_q": 130, "n_k": 130, "head_dim": 16, "value_dim": 16}, {"mask": _chunk}),
     Point("a mask for each head", _few(5, 50), {"mask": _of_heads}),
-    Point("a mask of keys for 130 keys", _few(9, 130), {"mask": _padded}),
+    Point("a mask of keys for 130 keys", _few(9, 130), {"mask": padding}),
     Point("a chunk of 130 queries, 300 keys", _few(130, 300, batch=1, num_heads=2)),
     Point("130 causal tokens", _few(130, 130), {"causal": True}),
     Point("64 causal queries, 40 keys", _few(64, 40), {"causal": True}),

@@ -35,6 +35,7 @@ __all__ = [
     "TERMS",
     "TOKENS",
     "Point",
+    "padding",
     "taken_at",
 ]
 
@@ -178,8 +179,8 @@ def _starting(sizes: Sizes) -> Any:
     return visible & (np.arange(sizes["n_q"]) % 3 > 0)[:, None]
 
 
-def _padding(sizes: Sizes) -> Any:
-    """A mask of the last third of the keys, for all queries."""
+def padding(sizes: Sizes) -> Any:
+    """Return a mask of the last third of the keys, for all queries. A point shifts it from head to head."""
     return (np.arange(sizes["n_k"]) < sizes["n_k"] * 2 // 3)[None]
 
 
@@ -257,7 +258,7 @@ READS = (
     Point("1 query, a mask", _heads(2, 4, 1, 1, 40), {"mask": _pattern}),
     Point("1 key, a mask", _narrow(5, 1), {"mask": _pattern}),
     Point("a causal mask", _narrow(40, 40), {"mask": _triangle}),
-    Point("a mask of keys", _narrow(9, 9), {"mask": _padding}),
+    Point("a mask of keys", _narrow(9, 9), {"mask": padding}),
     Point("fully masked rows", _narrow(9, 40), {"mask": _starting}),
     Point(
         "fully masked rows, a sink", _narrow(9, 8),
@@ -327,7 +328,7 @@ SOFTMAX = (
     Point("300 keys", {"n_q": 11, "n_k": 300}),
     Point("one key", {"n_q": 11, "n_k": 1}),
     Point("a mask", {"batch": 3, "n_q": 11, "n_k": 13}, {"mask": _pattern}),
-    Point("a mask of keys", {"batch": 3, "n_q": 11, "n_k": 13}, {"mask": _padding}),
+    Point("a mask of keys", {"batch": 3, "n_q": 11, "n_k": 13}, {"mask": padding}),
     Point("fully masked rows", {"batch": 2, "n_q": 11, "n_k": 40}, {"mask": _starting}),
 )
 """Where laws ask what a softmax gives."""
