@@ -251,7 +251,7 @@ def _visible_spread(v: Array, visible: Mask | None) -> tuple[Mask, Array]:
     """Return which values are visible and finite, and their largest minus their smallest number in
     each column. It is −∞ where no value is.
     """
-    counted = np.isfinite(v) if visible is None else visible.swapaxes(-1, -2) & np.isfinite(v)
+    counted = np.isfinite(v) if visible is None else visible.mT & np.isfinite(v)
     return counted, np.where(counted, v, -np.inf).max(axis=-2) - np.where(counted, v, np.inf).min(axis=-2)
 
 
@@ -291,7 +291,7 @@ def _is_narrow_by_columns(x: Ball) -> bool:
     narrow = _typically_fits(size, most)
     if not narrow.all():
         unseen = ~narrow & ~(size > 0).any(axis=1)
-        narrow[unseen] = _typically_fits(np.abs(mid.swapaxes(-1, -2)[unseen])[..., None], most[unseen][:, None])[:, 0]
+        narrow[unseen] = _typically_fits(np.abs(mid.mT[unseen])[..., None], most[unseen][:, None])[:, 0]
     return bool(narrow.all())
 
 

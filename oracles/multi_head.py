@@ -166,7 +166,7 @@ def output(call: Projections) -> Ball:
 
 def _transposed(a: Ball) -> Ball:
     """Return the ball with its last two axes exchanged."""
-    return mapped(a, lambda m: m.swapaxes(-1, -2))
+    return mapped(a, lambda m: m.mT)
 
 
 def _side_by_side(a: Ball) -> Ball:

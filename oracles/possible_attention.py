@@ -210,7 +210,7 @@ def scores_of(problem: Problem, a: Arithmetic) -> tuple[Array, Array]:
 
 def argument_of(a: Arithmetic, s: Array, m: Array) -> Array:
     """Return the error of the argument of an exponential, and its slope."""
-    return np.asarray(slope_of(a) * (np.abs(s) + np.abs(m)))
+    return slope_of(a) * (np.abs(s) + np.abs(m))
 
 
 def slope_of(a: Arithmetic) -> float:
@@ -277,7 +277,7 @@ def _sums(pairs: Pairs, a: Arithmetic) -> tuple[Array, Array]:
 def sum_error(pairs: Pairs, a: Arithmetic) -> Array:
     """Return the exponent of the error of the sum of the weights of each row, as a column."""
     smallest, largest = _sums(pairs, a)
-    return np.asarray(np.fmax(np.log(largest), -np.log(smallest)))
+    return np.fmax(np.log(largest), -np.log(smallest))
 
 
 def _in_range(v: Array, a: Arithmetic) -> NDArray[np.bool_]:

@@ -81,7 +81,7 @@ def _farthest(problem: AttentionProblem, g: Operand, tiles: Iterable[tuple[slice
     """Return the largest entry of |g||v|ᵀ in each row, over the given tiles of keys."""
     largest = np.zeros((*g.shape[:-1], 1))
     for keys, allowed in tiles:
-        products = g.reach @ part(problem.v, keys).reach.swapaxes(-1, -2)
+        products = g.reach @ part(problem.v, keys).reach.mT
         visible = True if allowed is None else allowed
         largest = np.maximum(largest, products.max(axis=-1, keepdims=True, initial=0.0, where=visible))
     return largest

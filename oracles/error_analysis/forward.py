@@ -279,15 +279,15 @@ def _projections(problem: AttentionProblem, g: Operand, v: Operand, far: Array, 
     """Return upper bounds of |g·(v − c)|, and 0 at masked keys. The computed product is off by
     γ·|g||v − c|ᵀ.
     """
-    projections = np.abs(g.value @ (v.value - problem.centre).swapaxes(-1, -2))
+    projections = np.abs(g.value @ (v.value - problem.centre).mT)
     relative = gamma(far.shape[-1] + 4, ROUNDOFF)
     # A bound of the norm of each row of v − c, without squares, because these may overflow.
     longest = far.max(axis=-1, initial=0.0) * far.shape[-1] ** 0.5
     projections += (relative * g.length)[..., :, None] * longest[..., None, :]
     if g.rad is not None:
-        projections += g.rad @ far.swapaxes(-1, -2)
+        projections += g.rad @ far.mT
     if v.rad is not None:
-        projections += g.reach @ v.rad.swapaxes(-1, -2)
+        projections += g.reach @ v.rad.mT
     if allowed is not None:
         np.copyto(projections, 0.0, where=~allowed)
     return projections

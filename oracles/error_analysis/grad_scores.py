@@ -144,7 +144,7 @@ def _turned(problem: AttentionProblem, block: Block, of: Shift, g: Operand) -> t
     """Return T, |T|, and E entry by entry. With one error bound for each row, the third is the row
     maxima of |g||v|ᵀ.
     """
-    turned = np.matmul(g.raw, block.v.raw.swapaxes(-1, -2), out=problem.tile(1, block))
+    turned = np.matmul(g.raw, block.v.raw.mT, out=problem.tile(1, block))
     if problem.elementwise:
         spread = _spread(problem, g, block.v, turned)
         if problem.has_kernel:  # −δ may come first in the sum of dP
@@ -272,13 +272,13 @@ def _by_row(t: Terms, forward: Rows, of: Shift, f: _Factors) -> Tile:
 def _spread(problem: AttentionProblem, g: Operand, v: Operand, dp: Array) -> Array:
     """Return E: how far a kernel's dP may be from the oracle's."""
     t = problem.terms
-    spread: Array = g.reach @ v.reach.swapaxes(-1, -2)
+    spread: Array = g.reach @ v.reach.mT
     spread *= t.grad_dot.terms + t.product + 2 * t.grad_weights * (t.grad_dot.positive + t.product)
     spread += (t.grad_dot.result + t.grad_weights) * np.abs(dp)
     if g.rad is not None:
-        spread += g.rad @ v.reach.swapaxes(-1, -2)
+        spread += g.rad @ v.reach.mT
     if v.rad is not None:
-        spread += g.reach @ v.rad.swapaxes(-1, -2)
+        spread += g.reach @ v.rad.mT
     if t.input_underflow:
         spread += t.input_underflow * (g.reach.sum(-1)[..., :, None] + v.reach.sum(-1)[..., None, :])
     spread += 2 * t.sum_underflow

@@ -227,7 +227,7 @@ def _absolute_error(problem: AttentionProblem, key_sums: _KeySums, forward: Rows
     absolute = absolute + t.output_underflow  # Σ p·t·v and Σ p·dv may be stored apart
     absolute = absolute + 2 * t.input_underflow * (key_sums.largest + key_sums.mean_error)
     output_error = t.saved_output * (np.abs(forward.out) + forward.error) + t.saved_underflow
-    return np.asarray(absolute + mean_size * output_error)
+    return absolute + mean_size * output_error
 
 
 def _overflows(
@@ -284,7 +284,7 @@ def _overflows_somewhere(problem: AttentionProblem, tangents: Tangents, rows: sl
     largest = np.zeros((*q.shape[:-1], 1))
     for start in range(0, problem.n_k, KEY_TILE):
         keys = slice(start, min(start + KEY_TILE, problem.n_k))
-        of_dq, of_dk = (x.reach @ part(y, keys).reach.swapaxes(-1, -2) for x, y in factors)
+        of_dq, of_dk = (x.reach @ part(y, keys).reach.mT for x, y in factors)
         tangent_size = of_dq + of_dk
         largest = np.maximum(largest, tangent_size.max(axis=-1, keepdims=True, initial=0.0))
     return overflowing | ~(largest <= product_limit)
@@ -329,8 +329,8 @@ def _score_tangents(problem: AttentionProblem, block: Block, moved: Tangents) ->
         (block.q, block.k, block.allowed),
         (moved.q, moved.k),
     )
-    tangent = np.matmul(dq.raw, k.raw.swapaxes(-1, -2), out=problem.tile(1, block))
-    tangent += np.matmul(q.raw, dk.raw.swapaxes(-1, -2), out=problem.tile(2, block))
+    tangent = np.matmul(dq.raw, k.raw.mT, out=problem.tile(1, block))
+    tangent += np.matmul(q.raw, dk.raw.mT, out=problem.tile(2, block))
     tangent *= problem.scale
     relative = (
         t.tangent_dot + t.product + t.scale_on_inputs + 2 * t.stored_scores
@@ -338,16 +338,16 @@ def _score_tangents(problem: AttentionProblem, block: Block, moved: Tangents) ->
     if not problem.elementwise:
         spread = c * (row_products(dq, k, allowed) + row_products(q, dk, allowed)) * relative + 2 * t.score_underflow
     else:
-        spread = dq.reach @ k.reach.swapaxes(-1, -2)
-        spread += q.reach @ dk.reach.swapaxes(-1, -2)
+        spread = dq.reach @ k.reach.mT
+        spread += q.reach @ dk.reach.mT
         spread *= c
         spread *= relative
         spread += 2 * t.score_underflow
         for a, b in ((dq, k), (q, dk)):
             if a.rad is not None:
-                spread += c * (a.rad @ b.reach.swapaxes(-1, -2))
+                spread += c * (a.rad @ b.reach.mT)
             if b.rad is not None:
-                spread += c * (a.reach @ b.rad.swapaxes(-1, -2))
+                spread += c * (a.reach @ b.rad.mT)
             if t.input_underflow:
                 spread += t.input_underflow * (a.reach.sum(-1)[..., :, None] + b.reach.sum(-1)[..., None, :])
     if allowed is not None:

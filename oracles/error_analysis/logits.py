@@ -285,7 +285,7 @@ def _alibi_error(size: Array, distance: Array, t: Terms, ranges: Ranges, scale: 
     """
     divided = size if scale == 0 else size * max(1.0, 1 / abs(scale))
     inside = (distance <= ranges.work) & (2 * divided <= ranges.work)
-    return np.asarray(np.where(inside, t.alibi * size + t.alibi_underflow * distance, np.inf))
+    return np.where(inside, t.alibi * size + t.alibi_underflow * distance, np.inf)
 
 
 def lost_by_slope(t: Terms, amplified: float) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-from oracles.error_analysis.computation import Computation
+from oracles.error_analysis.computation import Computation, roundoff, step, unit
 from oracles.formats import Arithmetic
 
 T = TypeVar("T")
@@ -59,6 +59,36 @@ def rounding(
     """Return a dataclass field whose metadata is a row of the table."""
     column: T = field(metadata={"rounding": Rounding(what, times, worst, line, loses, kernel)})
     return column
+
+
+def stored(
+    what: str,
+    times: str,
+    name: str,
+    kernel: str,
+    *,
+    worst: Callable[[Computation], Any] | None = None,
+    because: str = "",
+) -> Any:
+    """Return a dataclass field whose metadata is the row of numbers that are stored in a format: the
+    field `name` of the arithmetic.
+
+    In the worst case a number is rounded once, unless `worst` is given. Roundings are independent,
+    unless `because` says why they add up linearly. A number below the step of the format may be
+    lost.
+    """
+
+    def each(a: Arithmetic) -> float:
+        return unit(getattr(a, name))
+
+    return rounding(
+        what,
+        times,
+        worst or (lambda at: roundoff(getattr(at.a, name))),
+        linear(each, because) if because else independent(each),
+        loses=lambda a: step(getattr(a, name), a),
+        kernel=kernel,
+    )
 
 
 def underflow(what: str, times: str, worst: Callable[[Computation], float], kernel: str) -> float:

@@ -49,7 +49,7 @@ from oracles.error_analysis.computation import (
     unit,
 )
 from oracles.error_analysis.own_arithmetic import OWN
-from oracles.error_analysis.rounding_columns import Line, independent, linear, rounding, table, underflow
+from oracles.error_analysis.rounding_columns import Line, independent, linear, rounding, stored, table, underflow
 from oracles.error_analysis.sums import Sum, summed, summed_gradient
 from oracles.formats import BINARY32, Arithmetic
 
@@ -313,21 +313,19 @@ class Terms:
         loses=lambda a: a.elementwise.smallest_normal if a.flush_to_zero or a.product else 0.0,
         kernel="truncated operands",
     )
-    scale_on_inputs: float = rounding(
+    scale_on_inputs: float = stored(
         "a scaled q and a scaled k, stored in a narrow format",
         "R, |dS|·|k|",
-        lambda at: at.scaled_inputs,
-        independent(lambda a: unit(a.scale_on_inputs)),
-        loses=lambda a: step(a.scale_on_inputs, a),
-        kernel="bfloat16 scaled queries",
+        "scale_on_inputs",
+        "bfloat16 scaled queries",
+        worst=lambda at: at.scaled_inputs,
     )
-    stored_scores: float = rounding(
+    stored_scores: float = stored(
         "a score, stored in a narrow format",
         "|s|",
-        _stored_scores,
-        independent(lambda a: unit(a.scores)),
-        loses=lambda a: step(a.scores, a),
-        kernel="bfloat16 scores",
+        "scores",
+        "bfloat16 scores",
+        worst=_stored_scores,
     )
     shared: Exponents = rounding(
         "in both sums over keys at once",
@@ -373,21 +371,18 @@ class Terms:
         kernel="rescalings in nine bits",
     )
     # The difference multiplies |s − m| ≤ |s| + |m|.
-    stored_differences: float = rounding(
+    stored_differences: float = stored(
         "a logit minus the maximum, stored in a narrow format",
         "|s| + |m|",
-        lambda at: roundoff(at.a.stored_differences),
-        independent(lambda a: unit(a.stored_differences)),
-        loses=lambda a: step(a.stored_differences, a),
-        kernel="bfloat16 differences",
+        "stored_differences",
+        "bfloat16 differences",
     )
-    saved_lse: float = rounding(
+    saved_lse: float = stored(
         "a log-sum-exp, stored in a narrow format",
         "|lse|",
-        lambda at: roundoff(at.a.saved_lse),
-        linear(lambda a: unit(a.saved_lse), "all weights of a row share it"),
-        loses=lambda a: step(a.saved_lse, a),
-        kernel="bfloat16 log-sum-exp",
+        "saved_lse",
+        "bfloat16 log-sum-exp",
+        because="all weights of a row share it",
     )
     sum: Sum = rounding(
         "the sums over keys",
@@ -397,13 +392,12 @@ class Terms:
         loses=lambda a: step(a.elementwise, a),
         kernel="truncating accumulator",
     )
-    accumulated: Sum = rounding(
+    accumulated: Sum = stored(
         "the sum over keys of weights times values, in a narrow accumulator",
         "p·|v|, |o|",
-        _accumulated,
-        independent(lambda a: unit(a.accumulate_values)),
-        loses=lambda a: step(a.accumulate_values, a),
-        kernel="values accumulated in bfloat16",
+        "accumulate_values",
+        "values accumulated in bfloat16",
+        worst=_accumulated,
     )
     addition: float = rounding(
         "one addition of these sums, if few keys are large; ∞ if it may truncate",
@@ -421,22 +415,20 @@ class Terms:
         kernel="division in bfloat16",
     )
     # A part of the keys has the weight w and the output o', and Σ w|o'| ≤ Σ p|v|.
-    stored_parts: float = rounding(
+    stored_parts: float = stored(
         "the output of a part of split keys, stored in a narrow format before parts are merged",
         "p·|v|",
-        lambda at: roundoff(at.a.stored_parts),
-        linear(lambda a: unit(a.stored_parts), "one rounding serves all keys of a part"),
-        loses=lambda a: step(a.stored_parts, a),
-        kernel="bfloat16 parts",
+        "stored_parts",
+        "bfloat16 parts",
+        because="one rounding serves all keys of a part",
     )
     # A static factor σ that is no power of two costs a product before the rounding, and two after it.
-    weights: float = rounding(
+    weights: float = stored(
         "a weight, stored in a narrow format before the product with v",
         "1",
-        _stored_weights,
-        independent(lambda a: unit(a.weights)),
-        loses=lambda a: step(a.weights, a),
-        kernel="bfloat16 weights",
+        "weights",
+        "bfloat16 weights",
+        worst=_stored_weights,
     )
     # If elementwise results are coarser than sums, exponentials are rounded before they are added up,
     # and the sum is rounded after.
@@ -449,32 +441,28 @@ class Terms:
         Line("a part of `weights`"),
         kernel="sum of bfloat16 weights",
     )
-    saved_weights: float = rounding(
+    saved_weights: float = stored(
         "a weight, stored in a narrow format before the backward pass reads it",
         "1",
-        lambda at: roundoff(at.a.saved_weights),
-        independent(lambda a: unit(a.saved_weights)),
-        loses=lambda a: step(a.saved_weights, a),
-        kernel="saved bfloat16 weights",
+        "saved_weights",
+        "saved bfloat16 weights",
     )
 
     # Relative errors.
 
-    output: float = rounding(
+    output: float = stored(
         "a result",
         "|o|, |dq|, …",
-        lambda at: at.a.output.unit_roundoff,
-        linear(lambda a: a.output.unit_roundoff, "one rounding comes last"),
-        loses=lambda a: step(a.output, a),
-        kernel="bfloat16 output",
+        "output",
+        "bfloat16 output",
+        worst=lambda at: at.a.output.unit_roundoff,
+        because="one rounding comes last",
     )
-    saved_output: float = rounding(
+    saved_output: float = stored(
         "the output from which delta is taken",
         "|o|",
-        lambda at: roundoff(at.a.saved_output),
-        independent(lambda a: unit(a.saved_output)),
-        loses=lambda a: step(a.saved_output, a),
-        kernel="saved bfloat16 output",
+        "saved_output",
+        "saved bfloat16 output",
     )
     grad_dot: Sum = rounding(
         "products and additions of dP = g·vᵀ, where −δ may be the first summand, and of δ = rowsum(g·o)",
@@ -485,13 +473,12 @@ class Terms:
     )
     # dP is stored, and so is P·dP if P is stored too: a kernel that stores the result of each operator
     # computes P·dP − P·Σ P·dP.
-    grad_weights: float = rounding(
+    grad_weights: float = stored(
         "dP, stored in a narrow format",
         "|dP|",
-        lambda at: roundoff(at.a.grad_weights) + min(roundoff(at.a.grad_weights), roundoff(at.a.saved_weights)),
-        independent(lambda a: unit(a.grad_weights)),
-        loses=lambda a: step(a.grad_weights, a),
-        kernel="bfloat16 dP",
+        "grad_weights",
+        "bfloat16 dP",
+        worst=lambda at: roundoff(at.a.grad_weights) + min(roundoff(at.a.grad_weights), roundoff(at.a.saved_weights)),
     )
     delta_sum: Sum = rounding(
         "the sum over keys in δ = rowsum(p·dP)",
@@ -527,13 +514,11 @@ class Terms:
         independent(lambda a: 3 * _u(a) + unit(a.scores)),
         kernel="bfloat16 sum with a bias",
     )
-    bias: float = rounding(
+    bias: float = stored(
         "a bias, read in a narrow format",
         "|bias|",
-        lambda at: roundoff(at.a.bias),
-        independent(lambda a: unit(a.bias)),
-        loses=lambda a: step(a.bias, a),
-        kernel="bfloat16 bias",
+        "bias",
+        "bfloat16 bias",
     )
     # Six roundings: four of the slope, read and times log₂e or over the scale; the distance; their product.
     alibi: float = rounding(
@@ -551,13 +536,12 @@ class Terms:
         kernel="truncating accumulator",
     )
     # The statistical line also counts the 4 elementwise roundings, where it computes dS.
-    grad_scores: float = rounding(
+    grad_scores: float = stored(
         "dS, computed and stored in a narrow format",
         "|dS|",
-        lambda at: gamma(4, at.u) + roundoff(at.a.grad_scores),
-        independent(lambda a: unit(a.grad_scores)),
-        loses=lambda a: step(a.grad_scores, a),
-        kernel="bfloat16 dS",
+        "grad_scores",
+        "bfloat16 dS",
+        worst=lambda at: gamma(4, at.u) + roundoff(at.a.grad_scores),
     )
     keys_sum: Sum = rounding(
         "the sum over keys in dq, its scaling, and partial gradients that are stored",

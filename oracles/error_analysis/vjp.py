@@ -210,8 +210,8 @@ def _add_block(backward: _Pass, block: Block, g: Operand, tile: Tile) -> Array:
     problem, (q, k, allowed) = backward.p, (block.q, block.k, block.allowed)
     results = backward.gradients
     dq, dk, dv = results.dq.at(block.rows), results.dk.at(block.keys), results.dv.at(block.keys)
-    visible_rows = None if allowed is None else allowed.swapaxes(-1, -2)
-    ds, error, weights = (x.swapaxes(-1, -2) for x in (tile.ds, tile.error, of_values(problem, block, tile.p)))
+    visible_rows = None if allowed is None else allowed.mT
+    ds, error, weights = (x.mT for x in (tile.ds, tile.error, of_values(problem, block, tile.p)))
     dq.value += tile.ds @ k.value
     dk.value += ds @ q.value
     backward.heads_dk.add(block.rows, block.keys, ds, q.value)
@@ -225,7 +225,7 @@ def _add_block(backward: _Pass, block: Block, g: Operand, tile: Tile) -> Array:
     if not _fits(problem, tile, block, g):
         grad_size = np.abs(tile.ds) + tile.error
         dq.size += grad_size @ k.reach
-        dk.size += grad_size.swapaxes(-1, -2) @ q.reach
+        dk.size += grad_size.mT @ q.reach
         dv.size += weights @ g.reach
     return of_keys
 
@@ -398,12 +398,12 @@ def _weighted(problem: AttentionProblem, block: Block, tile: Tile, g: Operand) -
     """Return pᵀ·g over a tile's rows, and its error: from the exponents of the weights, the
     rounding of the sum, and underflow.
     """
-    t, visible_rows = problem.terms, None if block.allowed is None else block.allowed.swapaxes(-1, -2)
-    weights, cotangent_size = of_values(problem, block, tile.p).swapaxes(-1, -2), g.reach
+    t, visible_rows = problem.terms, None if block.allowed is None else block.allowed.mT
+    weights, cotangent_size = of_values(problem, block, tile.p).mT, g.reach
     exponent = max(t.weights, t.saved_weights) + t.product + t.queries_sum.terms
     growth_factor = np.exp(exponent) * tile.growth + expm1_upwards(exponent)
     if problem.elementwise or growth_factor.shape[-1] > 1:
-        error = of_values(problem, block, tile.possible * growth_factor).swapaxes(-1, -2) @ cotangent_size
+        error = of_values(problem, block, tile.possible * growth_factor).mT @ cotangent_size
         of_rows = readable(problem, cotangent_size, visible_rows)
     else:
         lifted = growth_factor * cotangent_size
@@ -411,6 +411,6 @@ def _weighted(problem: AttentionProblem, block: Block, tile: Tile, g: Operand) -
         of_rows = readable(problem, cotangent_size + lifted, visible_rows)
     error = error + t.weight_underflow * of_rows + t.sum_underflow * (of_rows > 0)
     if g.rad is not None:
-        error = error + np.exp(exponent) * ((tile.possible * (1 + tile.growth)).swapaxes(-1, -2) @ g.rad)
+        error = error + np.exp(exponent) * ((tile.possible * (1 + tile.growth)).mT @ g.rad)
     mid = weights @ g.value
     return (mid if g.unknown is None else np.where(over_keys(visible_rows, g.unknown) > 0, np.nan, mid)), error

@@ -40,6 +40,9 @@ from oracles.exact.multi_head import (
     split_heads,
 )
 
+Results = tuple[Ball, ...]
+"""A ball for each result."""
+
 Inputs = Sequence[Array]
 """The arrays q, k and v, or their tangents; or the arrays x, wq, wk, wv and wo."""
 
@@ -62,7 +65,7 @@ class FeaturedOptions(ExactOptions, total=False):
 
 def hard_masked_softmax(
     scores: Array, allowed: Bools | None, *, conventions: Conventions, precision: int = PRECISION
-) -> tuple[Ball, ...]:
+) -> Results:
     """Return the softmax weights of each row: exp(scores[i, j]) / Σ_visible exp(scores[i, ·]), and
     0 at masked entries. Fully masked rows follow `conventions.dead_rows`.
     """
@@ -81,7 +84,7 @@ def hard_masked_softmax_vjp(
     *,
     conventions: Conventions,
     precision: int = PRECISION,
-) -> tuple[Ball, ...]:
+) -> Results:
     """Return the gradient of the scores, dscores = w ⊙ (g − Σ_visible w ⊙ g), with the weights w
     and g = grad_weights.
 
@@ -97,9 +100,7 @@ def hard_masked_softmax_vjp(
     return _batched(evaluate, [scores, _allowed(scores.shape, allowed), grad_weights], precision)
 
 
-def scaled_dot_product_attention(
-    point: Inputs, allowed: Bools | None, **options: Unpack[ExactOptions]
-) -> tuple[Ball, ...]:
+def scaled_dot_product_attention(point: Inputs, allowed: Bools | None, **options: Unpack[ExactOptions]) -> Results:
     """Return the output softmax(scale·q·kᵀ)·v over the visible keys, at the point (q, k, v)."""
     visible, scale, conventions = _visible(point, allowed), _scale(point, options), options["conventions"]
 
@@ -112,7 +113,7 @@ def scaled_dot_product_attention(
 
 def scaled_dot_product_attention_vjp(
     point: Inputs, allowed: Bools | None, grad_out: Array, **options: Unpack[ExactOptions]
-) -> tuple[Ball, ...]:
+) -> Results:
     """Return the gradients (dq, dk, dv): with dS = scale·softmax'(grad_out·vᵀ), dq = dS·k, dk =
     dSᵀ·q and dv = weightsᵀ·grad_out.
     """
@@ -127,7 +128,7 @@ def scaled_dot_product_attention_vjp(
 
 def scaled_dot_product_attention_jvp(
     point: Inputs, allowed: Bools | None, tangent: Inputs, **options: Unpack[ExactOptions]
-) -> tuple[Ball, ...]:
+) -> Results:
     """Return the derivative of the output in the direction (dq, dk, dv): softmax'(scale·(dq·kᵀ +
     q·dkᵀ))·v + weights·dv.
     """
@@ -143,7 +144,7 @@ def scaled_dot_product_attention_jvp(
 
 def generalised_attention(
     point: Sequence[Array | Rationals], allowed: Bools, **options: Unpack[FeaturedOptions]
-) -> tuple[Ball, ...]:
+) -> Results:
     """Return (out, lse) of `oracles.attention`, with the heads among the batch axes.
 
     The log-sum-exp lse has the shape (…, n, 1). It is −∞ in a row without a visible key and without
@@ -167,7 +168,7 @@ def generalised_attention(
 
 def generalised_attention_vjp(
     point: Inputs, allowed: Bools, grad_out: Array, grad_lse: Array | None, **options: Unpack[FeaturedOptions]
-) -> tuple[Ball, ...]:
+) -> Results:
     """Return the gradients (dq, dk, dv), then with a bias the gradient of each logit's bias, and
     with sinks the gradient of each row's sink.
     """
@@ -192,7 +193,7 @@ def generalised_attention_jvp(
     dbias: Array | None,
     dsink: Array | None,
     **options: Unpack[FeaturedOptions],
-) -> tuple[Ball, ...]:
+) -> Results:
     """Return the derivatives (dout, dlse) of the output and of the log-sum-exp in the direction of
     all tangents. dlse has the shape (…, n, 1) and is 0 in a fully masked row.
     """
@@ -246,7 +247,7 @@ def _given(features: Features) -> dict[str, Any]:
 
 def multi_head_attention(
     point: Inputs, num_heads: int, allowed: Bools | None, **options: Unpack[ExactOptions]
-) -> tuple[Ball, ...]:
+) -> Results:
     """Return the output [head_0 | head_1 | …]·wo at the point (x, wq, wk, wv, wo). Head h is
     attention of the h-th blocks of columns of x·wq, x·wk and x·wv.
     """
@@ -259,7 +260,7 @@ def attention_layer(
     key_heads: NDArray[np.int64],
     allowed: Bools | None,
     **options: Unpack[ExactOptions],
-) -> tuple[Ball, ...]:
+) -> Results:
     """Return the output [head_0 | head_1 | …]·wo + bo at the point (x, context, wq, wk, wv, wo). Head h is
     attention of the h-th block of columns of x·wq + bq, and of the block `key_heads[h]` of columns of
     context·wk + bk and context·wv + bv.
@@ -292,7 +293,7 @@ def attention_layer(
 
 def multi_head_attention_vjp(
     point: Inputs, num_heads: int, allowed: Bools | None, grad_out: Array, **options: Unpack[ExactOptions]
-) -> tuple[Ball, ...]:
+) -> Results:
     """Return the gradients (dx, dwq, dwk, dwv, dwo); the gradients of the weights are summed over
     the batch.
 
@@ -321,7 +322,7 @@ def multi_head_attention_vjp(
 
 def multi_head_attention_jvp(
     point: Inputs, num_heads: int, allowed: Bools | None, tangent: Inputs, **options: Unpack[ExactOptions]
-) -> tuple[Ball, ...]:
+) -> Results:
     """Return the derivative of the output, [dhead_0 | …]·wo + [head_0 | …]·dwo. dhead_h is the JVP
     of attention at the h-th blocks of dx·wq + x·dwq, dx·wk + x·dwk and dx·wv + x·dwv.
     """
@@ -354,7 +355,7 @@ def _heads(tokens: Matrix, projections: Sequence[Matrix], num_heads: int) -> lis
     return list(zip(*(split_heads(tokens @ w, num_heads) for w in projections), strict=True))
 
 
-def _expecting_nan(results: tuple[Ball, ...], allowed: Bools, conventions: Conventions) -> tuple[Ball, ...]:
+def _expecting_nan(results: Results, allowed: Bools, conventions: Conventions) -> Results:
     """Return the results with radius 0 in fully masked rows if these are NaN by convention, because
     NaN is then the expected value.
     """
@@ -384,7 +385,7 @@ def _factor(scale: float | None, width: int) -> arb:
 
 def _batched(
     evaluate: Callable[..., list[Matrix]], arguments: list[Any], precision: int, *, summed: int = 0
-) -> tuple[Ball, ...]:
+) -> Results:
     """Return the results of `evaluate` for every element of the batch. Its last `summed` results
     are added up over the batch, the others are stacked.
     """

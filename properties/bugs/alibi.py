@@ -8,19 +8,16 @@ from oracles.ball import Array
 from properties.bugs import reference_attention as right
 from properties.bugs.bug import Register
 
-bug = Register()
-_ATTENTION = "attention"
-_EQUALS = "ALiBi equals a bias of slopes times distances"
+bug = Register(seen="attention", law="ALiBi equals a bias of slopes times distances")
 
 
 @bug.in_step(
     "slopes_added",
-    seen=_ATTENTION,
     without=("packed_attention", "packed_attention_vjp"),  # their first query has the position 0
     law="a chunk of queries gives the same rows as all queries",
     effect="While decoding, the only query has distance 0 from the first key.",
     repair="Add the offset to the rows: distances count from the position of the query.",
-    citations=("keras-team/keras-hub#2861", "keras-team/keras-hub#2977"),
+    citations="keras-team/keras-hub#2861; keras-team/keras-hub#2977",
 )
 def attention_alibi_ignores_the_offset(t: Array, alibi: Any, offset: Any) -> Array:
     """The code counts the distances of ALiBi from row 0, and ignores the offset."""
@@ -29,11 +26,9 @@ def attention_alibi_ignores_the_offset(t: Array, alibi: Any, offset: Any) -> Arr
 
 @bug.in_step(
     "key_distances",
-    seen=_ATTENTION,
-    law=_EQUALS,
     effect="Without causality, the keys after a query gain weight with their distance.",
     repair="Take the absolute value of j − p.",
-    citations=("lucidrains/x-transformers#88", "ofirpress/attention_with_linear_biases#5"),
+    citations="lucidrains/x-transformers#88; ofirpress/attention_with_linear_biases#5",
     only_under={"alibi_reference": "distance"},
 )
 def attention_alibi_with_a_sign(p: Any, n_k: int) -> Array:
@@ -43,11 +38,9 @@ def attention_alibi_with_a_sign(p: Any, n_k: int) -> Array:
 
 @bug.in_step(
     "options_of",
-    seen=_ATTENTION,
-    law=_EQUALS,
     effect="All slopes are √d times too small.",
     repair="Add ALiBi after the scale, or divide the slopes by it.",
-    citations=("bigscience-workshop/Megatron-DeepSpeed#222",),
+    citations="bigscience-workshop/Megatron-DeepSpeed#222",
 )
 def attention_alibi_times_the_scale(q: Array, k: Array, **options: Any) -> Any:
     """The code adds ALiBi to the products before it multiplies the sum by the scale."""
@@ -58,8 +51,6 @@ def attention_alibi_times_the_scale(q: Array, k: Array, **options: Any) -> Any:
 
 @bug.in_step(
     "options_of",
-    seen=_ATTENTION,
-    law=_EQUALS,
     effect="The query heads of a group all have one slope.",
     repair="Read the slope of the query head.",
     origin="the loop runs over key heads; compare vllm-project/vllm#1938",
@@ -72,8 +63,6 @@ def attention_alibi_of_the_key_head(q: Array, k: Array, **options: Any) -> Any:
 
 @bug.in_step(
     "slopes_added",
-    seen=_ATTENTION,
-    law=_EQUALS,
     effect="All slopes are 0.69 times what they should be.",
     repair="Multiply the slopes by log₂e too.",
     origin="a kernel that takes exponentials in base 2 multiplies the scale by log₂e, and forgets the slopes",
@@ -85,11 +74,9 @@ def attention_alibi_in_the_wrong_base(t: Array, alibi: Any, offset: Any) -> Arra
 
 @bug.in_step(
     "slopes_added",
-    seen=_ATTENTION,
-    law=_EQUALS,
     effect="The heads of every rank except the first have wrong slopes.",
     repair="Pass the slopes of the rank's own heads.",
-    citations=("flashinfer-ai/flashinfer#1606", "flashinfer-ai/flashinfer#5101"),
+    citations="flashinfer-ai/flashinfer#1606; flashinfer-ai/flashinfer#5101",
 )
 def attention_alibi_of_the_first_rank(t: Array, alibi: Any, offset: Any) -> Array:
     """With an even number of heads, the second of two ranks reads the slopes of the first rank."""
@@ -100,11 +87,9 @@ def attention_alibi_of_the_first_rank(t: Array, alibi: Any, offset: Any) -> Arra
 
 @bug.in_step(
     "key_distances",
-    seen=_ATTENTION,
-    law=_EQUALS,
     effect="The query's own key has a bias; the log-sum-exp is off by one slope.",
     repair="Count the distance from the query's own position.",
-    citations=("vllm-project/vllm#945",),
+    citations="vllm-project/vllm#945",
     only_under={"alibi_reference": "distance"},
 )
 def attention_alibi_counted_from_the_next_position(p: Any, n_k: int) -> Array:

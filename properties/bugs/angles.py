@@ -1,6 +1,7 @@
 """Known bugs of frequencies and angles."""
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -9,38 +10,36 @@ from properties.bugs import reference_positions as right
 from properties.bugs.bug import SINUSOID, Memory, Register
 from properties.bugs.kernels import rounded_to
 
-bug = Register()
+bug = Register(seen="rope")
+in_exponents = partial(bug.in_step, "exponents")
+in_inv_freq = partial(bug.in_step, "inv_freq")
+in_angles = partial(bug.in_step, "angles")
 
 
-@bug.in_step(
-    "exponents",
-    seen="rope",
+@in_exponents(
     law="the last channel of an odd width follows its convention",
     public=True,
     effect="With an odd width, all pairs except the first have other frequencies.",
     repair="Divide 2i by the width, not i by half of the width rounded down.",
-    citations=("rasbt/LLMs-from-scratch#410", "huggingface/transformers#35233"),
+    citations="rasbt/LLMs-from-scratch#410; huggingface/transformers#35233",
 )
 def rope_odd_dim_exponent(dim: int) -> Array:
     """The exponent is i / (d // 2), which equals 2i/d for an even d only."""
     return np.arange((dim + 1) // 2) / max(dim // 2, 1)
 
 
-@bug.in_step(
-    "exponents",
-    seen="rope",
+@in_exponents(
     law="rope is within its error limit",
     effect="Every frequency is 10000^(2/d) times too large.",
     repair="Count pairs from 0 and use 2i/d; the paper counts pairs from 1.",
-    citations=("bkitano/llama-from-scratch#8", "stanford-cs336/assignment1-basics#22"),
+    citations="bkitano/llama-from-scratch#8; stanford-cs336/assignment1-basics#22",
 )
 def rope_exponent_counts_from_one(dim: int) -> Array:
     """The exponent is 2(i − 1)/d, a formula for pairs that count from 1."""
     return right.exponents(dim) - 2.0 / max(dim, 1)
 
 
-@bug.in_step(
-    "exponents",
+@in_exponents(
     seen="inv_freq",
     law="pair 2i at width 2d has the same angle as pair i at width d",
     effect="No pair rotates by its position: every frequency is too low.",
@@ -52,21 +51,18 @@ def inv_freq_counts_from_one(dim: int) -> Array:
     return right.exponents(dim) + 2.0 / max(dim, 1)
 
 
-@bug.in_step(
-    "exponents",
-    seen="rope",
+@in_exponents(
     law="rope is within its error limit",
     effect="The slowest pair rotates a hundred times too fast.",
     repair="Double the index of the pair: arange(0, d, 2) / d.",
-    citations=("rasbt/LLMs-from-scratch#410 (the change that is proposed there)", "huggingface/transformers#35233"),
+    citations="rasbt/LLMs-from-scratch#410 (the change that is proposed there); huggingface/transformers#35233",
 )
 def rope_exponent_not_doubled(dim: int) -> Array:
     """The exponent of pair i is i/d instead of 2i/d."""
     return right.exponents(dim) / 2
 
 
-@bug.in_step(
-    "exponents",
+@in_exponents(
     seen="inv_freq",
     law="pair 2i at width 2d has the same angle as pair i at width d",
     effect="All frequencies except the first are too low, by an amount that depends on the width.",
@@ -78,9 +74,7 @@ def inv_freq_exponent_reaches_one(dim: int) -> Array:
     return np.arange((dim + 1) // 2) / max(dim / 2 - 1, 1)
 
 
-@bug.in_step(
-    "exponents",
-    seen="rope",
+@in_exponents(
     law="ten times the position at a tenth of the frequency has the same angle",
     effect="Frequencies fall twice as fast, to base⁻².",
     repair="Use the exponent 2i/d.",
@@ -91,9 +85,7 @@ def rope_exponent_over_half_the_width(dim: int) -> Array:
     return 2 * right.exponents(dim)
 
 
-@bug.in_step(
-    "exponents",
-    seen="rope",
+@in_exponents(
     law="ten times the position at a tenth of the frequency has the same angle",
     effect="Later pairs rotate faster instead of slower.",
     repair="Negate the exponent.",
@@ -104,26 +96,24 @@ def rope_frequencies_rise(dim: int) -> Array:
     return -right.exponents(dim)
 
 
-@bug.in_step(
-    "exponents",
+@in_exponents(
     seen=SINUSOID,
     law="the sinusoidal encoding is within its error limit",
     effect="Every frequency is 1, so rows that are 2π apart look nearly the same.",
     repair="Divide in floating point.",
-    citations=("Kyubyong/transformer#81",),
+    citations="Kyubyong/transformer#81",
 )
 def sin_integer_exponent(dim: int) -> Array:
     """The code divides the exponent as an integer, which gives 0 for every pair."""
     return right.exponents(dim) // 1
 
 
-@bug.in_step(
-    "inv_freq",
+@in_inv_freq(
     seen=SINUSOID,
     law="the sinusoidal encoding is within its error limit",
     effect="Frequencies fall by a factor e from pair to pair for every width, so most columns are constant.",
     repair="Put the divisor into parentheses: -log(10000) / (dim // 2).",
-    citations=("zju3dv/LoFTR#41", "GrumpyZhou/image-matching-toolbox#36"),
+    citations="zju3dv/LoFTR#41; GrumpyZhou/image-matching-toolbox#36",
 )
 def sin_floor_division_comes_last(head_dim: int) -> Array:
     """The step of the logarithm is (-log(10000) / dim) // 2 instead of -log(10000) / (dim // 2)."""
@@ -131,9 +121,7 @@ def sin_floor_division_comes_last(head_dim: int) -> Array:
     return np.asarray(np.exp(np.arange((head_dim + 1) // 2) * step))
 
 
-@bug.in_step(
-    "inv_freq",
-    seen="rope",
+@in_inv_freq(
     law="rope is within its error limit",
     effect="Angles drift from pair to pair, and at long positions the last pairs are wrong.",
     repair="Compute each frequency from its own exponent.",
@@ -146,20 +134,20 @@ def rope_frequencies_by_products(head_dim: int) -> Array:
     return np.cumprod(ratios).astype(np.float64)
 
 
-@bug.in_step(
-    "inv_freq",
+@in_inv_freq(
+    seen="inv_freq",
     law="angles equal positions times frequencies",
     effect="Angles at long positions are wrong by whole radians.",
     repair="Compute and store frequencies in float32 or wider.",
-    citations=("sgl-project/sglang-jax#1472", "Modalities/modalities#462", "NVIDIA/Megatron-LM#744"),
+    citations="sgl-project/sglang-jax#1472; Modalities/modalities#462; NVIDIA/Megatron-LM#744",
 )
 def inv_freq_in_bfloat16(head_dim: int) -> Array:
     """The code rounds the frequencies to bfloat16, the type of the model."""
     return rounded_to(8, right.inv_freq(head_dim))
 
 
-@bug.in_step(
-    "inv_freq",
+@in_inv_freq(
+    seen="inv_freq",
     law="empty arrays give empty results",
     effect="A width of 0 raises ZeroDivisionError.",
     repair="Divide only if there are pairs.",
@@ -170,14 +158,12 @@ def inv_freq_no_lanes_raises(head_dim: int) -> Array:
     return np.asarray(10000.0 ** -(2.0 / head_dim * np.arange((head_dim + 1) // 2)))
 
 
-@bug.in_step(
-    "inv_freq",
-    seen="rope",
+@in_inv_freq(
     law="pair 2i at width 2d has the same angle as pair i at width d",
     remembers=True,
     effect="Narrow heads rotate by the frequencies of wide heads.",
     repair="Add the width to the key of the cache.",
-    citations=("ml-explore/mlx#561",),
+    citations="ml-explore/mlx#561",
 )
 def rope_cache_ignores_width(memory: Memory, head_dim: int) -> Array:
     """The code computes frequencies for the widest head so far, and narrower heads use the first of
@@ -198,19 +184,15 @@ def inv_freq_odd_width_short(head_dim: int) -> Array:
     return right.inv_freq(head_dim)[: head_dim // 2]
 
 
-@bug.in_step(
-    "angles",
-    seen="rope",
+@in_angles(
     law="ten times the position at a tenth of the frequency has the same angle",
     requires=("long positions",),
     public=True,
     effect="Angles have a relative error of up to 0.4 %, which far from the start is whole rotations.",
     repair="Store inverse frequencies in float32 or wider for every type of the weights.",
     citations=(
-        "sgl-project/sglang-jax#1472",
-        "huggingface/transformers#29496",
-        "huggingface/transformers#29285",
-        "EleutherAI/gpt-neox#1003",
+        "sgl-project/sglang-jax#1472; huggingface/transformers#29496; huggingface/transformers#29285; "
+        "EleutherAI/gpt-neox#1003"
     ),
 )
 def rope_inv_freq_bf16(start_pos: int, seq_len: int, dim: int) -> Array:
@@ -219,14 +201,12 @@ def rope_inv_freq_bf16(start_pos: int, seq_len: int, dim: int) -> Array:
     return np.asarray(positions * np.where(positions < 1024, frequencies, rounded_to(8, frequencies)))
 
 
-@bug.in_step(
-    "angles",
-    seen="rope",
+@in_angles(
     law="the VJP is the adjoint of the forward",
     requires=("long positions",),
     effect="At position 100000 angles are wrong by up to 4/1000, and neighbours differ by more or less than one step.",
     repair="Multiply and reduce in float64, or reduce positions before the product.",
-    citations=("kekzl/imp#1316", "kekzl/imp#1325"),
+    citations="kekzl/imp#1316; kekzl/imp#1325",
 )
 def rope_angle_in_float32(start_pos: int, seq_len: int, dim: int) -> Array:
     """From position 4096 on, the code rounds the product of position and frequency to float32."""
@@ -234,23 +214,20 @@ def rope_angle_in_float32(start_pos: int, seq_len: int, dim: int) -> Array:
     return np.where(right.positions(start_pos, seq_len)[:, None] < 4096, theta, theta.astype(np.float32))
 
 
-@bug.in_step(
-    "angles",
+@in_angles(
     seen="rope_angles",
     law="angles equal positions times frequencies",
     requires=("long positions",),
     effect="Neighbouring positions from 2048 on have equal angles.",
     repair="Multiply in float32 or wider.",
-    citations=("EleutherAI/gpt-neox#1003",),
+    citations="EleutherAI/gpt-neox#1003",
 )
 def rope_angles_in_float16(start_pos: int, seq_len: int, dim: int) -> Array:
     """The code rounds the product of position and frequency to the eleven bits of float16."""
     return rounded_to(11, right.angles(start_pos, seq_len, dim))
 
 
-@bug.in_step(
-    "angles",
-    seen="rope",
+@in_angles(
     law="at position p the first pair rotates by p radians",
     effect="Every pair rotates by 1/57 of its angle.",
     repair="Leave the angle in radians.",
@@ -261,8 +238,7 @@ def rope_angles_as_degrees(start_pos: int, seq_len: int, dim: int) -> Array:
     return np.deg2rad(right.angles(start_pos, seq_len, dim))
 
 
-@bug.in_step(
-    "angles",
+@in_angles(
     seen="rope_angles",
     law="at position p the first pair rotates by p radians",
     effect="Every pair rotates 2π times too slowly with a cosine of radians.",

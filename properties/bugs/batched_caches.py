@@ -37,7 +37,7 @@ cache_bug = partial(cache_bugs(bug, DECODE, BatchedCached), Slotted)
     law=PREFILL,
     effect="Sequences read keys of other sequences.",
     repair="Look up the slots of each sequence by its own row.",
-    citations=("gittensor-ai-lab/sparkinfer#289",),
+    citations="gittensor-ai-lab/sparkinfer#289",
 )
 def batched_cache_rows_by_their_place(self: Slotted, k: Array, v: Array, rows: Rows = None) -> None:
     """The code writes the keys of the first given row to row 0, of the second to row 1, and so on."""
@@ -58,7 +58,7 @@ def batched_cache_rows_by_their_place(self: Slotted, k: Array, v: Array, rows: R
     law=PREFILL,
     effect="Short sequences in a batch see later keys, or keys of the window are missing.",
     repair="Keep a position for each sequence.",
-    citations=("rasbt/reasoning-from-scratch#33", "Comfy-Org/ComfyUI#15698"),
+    citations="rasbt/reasoning-from-scratch#33; Comfy-Org/ComfyUI#15698",
 )
 def batched_cache_positions_of_the_longest_row(self: Slotted, row: int, n: int) -> Any:
     """The code counts positions once for the batch, by its longest sequence."""
@@ -70,7 +70,7 @@ def batched_cache_positions_of_the_longest_row(self: Slotted, row: int, n: int) 
     law=PREFILL,
     effect="A sequence attends to zeros behind its end.",
     repair="Mask each row by its own length.",
-    citations=("flashinfer-ai/flashinfer#3716",),
+    citations="flashinfer-ai/flashinfer#3716",
 )
 def batched_cache_rows_as_long_as_the_longest(self: Slotted, row: int) -> Any:
     """Without a causal mask, all rows read as many slots as the longest row has."""
@@ -103,7 +103,7 @@ def batched_cache_refuses_after_some_rows(self: Slotted, k: Array, v: Array, row
     law=PREFILL,
     effect="Beams continue with the keys of other beams.",
     repair="Reorder every cache by the index of the beams.",
-    citations=("huggingface/transformers#46612", "bigscience-workshop/petals#571"),
+    citations="huggingface/transformers#46612; bigscience-workshop/petals#571",
 )
 def batched_cache_reorder_skipped(self: Slotted, index: Sequence[int]) -> None:
     """The cache does not reorder its rows; it only checks the index."""
@@ -118,7 +118,7 @@ def batched_cache_reorder_skipped(self: Slotted, index: Sequence[int]) -> None:
     law=PREFILL,
     effect="Beams have the lengths of their sources, and keys of others.",
     repair="Reorder the buffers with the histories.",
-    citations=("mobilint/mblt-model-zoo#78",),
+    citations="mobilint/mblt-model-zoo#78",
 )
 def batched_cache_reorder_of_the_lengths_alone(self: Slotted, index: Sequence[int]) -> None:
     """A reorder moves positions and lengths, and leaves keys and values where they are."""
@@ -149,7 +149,7 @@ def batched_cache_reorder_in_place(self: Slotted, index: Sequence[int]) -> None:
     law=FORK,
     effect="Two continuations of one prompt overwrite each other.",
     repair="Copy the page that both would write.",
-    citations=("ggml-org/llama.cpp#3802",),
+    citations="ggml-org/llama.cpp#3802",
 )
 def batched_cache_fork_without_a_copy(self: Slotted, *arguments: Any) -> None:
     """A fork shares memory with its source, and the next write to one of them changes both."""
@@ -172,7 +172,7 @@ def batched_cache_fork_without_a_copy(self: Slotted, *arguments: Any) -> None:
     law=FREE,
     effect="A new sequence continues the one before it.",
     repair="Clear the slot when it is given to another request.",
-    citations=("ggml-org/llama.cpp#27624",),
+    citations="ggml-org/llama.cpp#27624",
 )
 def batched_cache_freed_row_keeps_its_keys(self: Slotted, row: int) -> None:
     """A freed row counts from 0 again, but its old keys stay visible."""
@@ -186,7 +186,7 @@ def batched_cache_freed_row_keeps_its_keys(self: Slotted, row: int) -> None:
     law=PREFILL,
     effect="Other sequences lose their history.",
     repair="Clear the cells of one sequence.",
-    citations=("ggml-org/llama.cpp#25521",),
+    citations="ggml-org/llama.cpp#25521",
 )
 def batched_cache_free_clears_all_rows(self: Slotted, row: int) -> None:
     """A free of one row clears the keys and values of all rows."""
@@ -199,7 +199,7 @@ def batched_cache_free_clears_all_rows(self: Slotted, row: int) -> None:
     law=ROLLBACK,
     effect="Rejected drafts of a row keep weight.",
     repair="Remove the rejected positions of each row.",
-    citations=("Blaizzy/mlx-vlm#1962", "Blaizzy/mlx-vlm#2113"),
+    citations="Blaizzy/mlx-vlm#1962; Blaizzy/mlx-vlm#2113",
 )
 def batched_cache_rollback_zeroes_the_tail(self: Slotted, n: int, rows: Rows = None) -> None:
     """A rollback overwrites rejected keys and values with zeros, and they stay visible."""
@@ -216,7 +216,7 @@ def batched_cache_rollback_zeroes_the_tail(self: Slotted, n: int, rows: Rows = N
     law=PREFILL,
     effect="Rows that rejected fewer drafts lose keys.",
     repair="Keep a length for each row.",
-    citations=("Blaizzy/mlx-vlm#1155",),
+    citations="Blaizzy/mlx-vlm#1155",
 )
 def batched_cache_rollback_of_all_rows(self: Slotted, n: int, rows: Rows = None) -> None:
     """A rollback of some rows removes the newest keys of all rows."""
@@ -230,7 +230,7 @@ def batched_cache_rollback_of_all_rows(self: Slotted, n: int, rows: Rows = None)
     law="each query of a cache reads what it should",
     effect="The newest context is lost.",
     repair="Evict the positions right behind the prefix.",
-    citations=("JaydenLyh/Reward-Forcing#5",),
+    citations="JaydenLyh/Reward-Forcing#5",
 )
 def batched_cache_evicts_the_newest(self: Slotted, n: int, rows: Rows = None) -> None:
     """With a prefix, the code drops the newest keys instead of the oldest ones behind the prefix."""
@@ -245,7 +245,7 @@ def batched_cache_evicts_the_newest(self: Slotted, n: int, rows: Rows = None) ->
     law=PREFILL,
     effect="After a compaction, sequences read keys of other positions.",
     repair="Move the positions with the keys.",
-    citations=("ggml-org/llama.cpp#12253", "ggml-org/llama.cpp#5735"),
+    citations="ggml-org/llama.cpp#12253; ggml-org/llama.cpp#5735",
 )
 def batched_cache_moved_without_its_positions(self: Slotted, row: int, n: int) -> None:
     """When a buffer grows, keys and values move by one slot, and their positions stay."""
@@ -260,7 +260,7 @@ def batched_cache_moved_without_its_positions(self: Slotted, row: int, n: int) -
     law=PREFILL,
     effect="The first queries of a chunk miss keys of their window.",
     repair="Keep the window of the oldest query of the chunk.",
-    citations=("sgl-project/sglang#8649",),
+    citations="sgl-project/sglang#8649",
 )
 def batched_cache_evicts_within_the_window(self: Slotted, row: int, n: int) -> None:
     """Before a chunk of several keys, a ring drops all older keys behind the prefix."""
@@ -301,7 +301,7 @@ def batched_cache_prefix_is_causal(self: Slotted, row: int, p: Any, j: Any) -> A
     law=SHARED,
     effect="Cross-attention misses the last keys if several queries come at once.",
     repair="Use no causal mask for cross-attention.",
-    citations=("vllm-project/vllm#38321",),
+    citations="vllm-project/vllm#38321",
 )
 def batched_cache_cross_attention_is_causal(self: Slotted, row: int, p: Any, j: Any) -> Any:
     """With several queries, cross-attention gets the causal mask of a prompt."""
@@ -313,7 +313,7 @@ def batched_cache_cross_attention_is_causal(self: Slotted, row: int, p: Any, j: 
     law=PREFILL,
     effect="Decoding has no ALiBi, and differs from the prompt.",
     repair="Build the bias for all cached keys.",
-    citations=("keras-team/keras-hub#2861", "keras-team/keras-hub#2977"),
+    citations="keras-team/keras-hub#2861; keras-team/keras-hub#2977",
 )
 def batched_cache_alibi_of_the_queries(self: Slotted, p: Any, j: Any) -> Any:
     """The code builds ALiBi for the new positions only: one query gets no bias at all."""

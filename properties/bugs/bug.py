@@ -66,8 +66,8 @@ class Bug:
     NumPy float64 that has the bug, and has no memory of earlier calls.
 
     `mechanism`, `effect` and `repair` are sentences: what the code does wrong, what a user sees,
-    and what to change. `citations` names public reports (owner/repo#number). Where nobody has
-    reported the bug, `origin` says how code gets it. `law` names the law that should detect the
+    and what to change. `citations` names public reports (owner/repo#1; owner/repo#2). Where nobody
+    has reported the bug, `origin` says how code gets it. `law` names the law that should detect the
     bug.
 
     `requires` says what a test must do in addition to calling the mutant on arrays. `public` marks
@@ -84,7 +84,7 @@ class Bug:
     effect: str = ""
     repair: str = ""
     law: str
-    citations: tuple[str, ...] = ()
+    citations: str = ""
     origin: str = ""
     requires: tuple[Requirement, ...] = ()
     public: bool = False
@@ -109,7 +109,7 @@ class Bug:
     @property
     def citation(self) -> str:
         """The public reports in one line. A bug without a report has "none: " and its origin."""
-        return "; ".join(self.citations) or f"none: {self.origin}"
+        return self.citations or f"none: {self.origin}"
 
 
 def _takes_options(function: Mutant) -> bool:
@@ -169,7 +169,7 @@ class Register:
     and its docstring is a sentence that says what the code does wrong:
 
         @bug.in_step("row_term", seen="scaled_dot_product_attention_vjp", law="…", effect="…", repair="…",
-                     citations=("owner/repo#1", "owner/repo#2"))
+                     citations="owner/repo#1; owner/repo#2")
         def vjp_missing_rowdot(weights, grad_weights):
             \"\"\"The backward leaves out the term of each row.\"\"\"
             return np.zeros(())
@@ -183,11 +183,13 @@ class Register:
     record      its argument is this record of the operation's arguments
 
     A function with an argument `tile` is also added with other sizes of the tile. Its docstring names
-    the size as {tile}.
+    the size as {tile}. A module with many bugs of one step gives their decorator a name, such as
+    in_key_rows = partial(bug.in_step, "key_rows").
     """
 
-    def __init__(self) -> None:
-        self.bugs: list[Bug] = []
+    def __init__(self, seen: str = "", law: str = "") -> None:
+        """`seen` and `law` are those of the bugs of a module that name no others."""
+        self.seen, self.law, self.bugs = seen, law, list[Bug]()
 
     def in_operation(self, operation: str, **entry: Any) -> Callable[[Mutant], Mutant]:
         """Return the decorator for a bug in one operation. The other arguments are fields of `Bug`."""
@@ -198,10 +200,11 @@ class Register:
     ) -> Callable[[Mutant], Mutant]:
         """Return the decorator for a bug in a step, or in several steps at once.
 
-        `seen` names the operation in which the bug was seen, if that is not the step. `without`
-        names operations that stay correct with the bug, or in which the same change is another bug.
+        `seen` names the operation in which the bug was seen: by default, the operation of the
+        register, or the step if the register has none. `without` names operations that stay correct
+        with the bug, or in which the same change is another bug.
         """
-        first = seen or steps[0]
+        first = seen or self.seen or steps[0]
         packed = () if first in PACKED or _OF_PACKED.issuperset(steps) else PACKED
         latent = () if first == LATENT or _OF_LATENT.issuperset(steps) else (LATENT,)
         layer = () if first == LAYER or _OF_LAYER.issuperset(steps) else (LAYER,)
@@ -223,6 +226,7 @@ class Register:
         """Return the decorator for a function that replaces something. `mutants` makes the
         functions with the bug from a maker of this replacement.
         """
+        entry = {"law": self.law, **entry}
         if remembers:
             entry["requires"] = ("two calls in a row",)
 

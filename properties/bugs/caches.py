@@ -53,7 +53,7 @@ cache_bug = cache_bugs(bug, DECODE, Cached)
     law=PREFILL,
     effect="Decoding and prefill differ by the oldest key.",
     repair="Keep L + 1 keys, or include the key of the query in L.",
-    citations=("lightseekorg/tokenspeed#578",),
+    citations="lightseekorg/tokenspeed#578",
 )
 def cache_window_one_key_short_at_decode(self: Buffered, p: Any, j: Any) -> Any:
     """While decoding, the cache keeps the last L keys, but a left bound of L shows L + 1."""
@@ -67,7 +67,7 @@ def cache_window_one_key_short_at_decode(self: Buffered, p: Any, j: Any) -> Any:
     law=PREFILL,
     effect="The same token has other logits when it is decoded.",
     repair="Use one definition of the window for both.",
-    citations=("ml-explore/mlx-lm#390",),
+    citations="ml-explore/mlx-lm#390",
 )
 def cache_window_one_key_too_many_at_prefill(self: Buffered, p: Any, j: Any) -> Any:
     """The mask of a prompt shows one key more than the cache keeps."""
@@ -81,7 +81,7 @@ def cache_window_one_key_too_many_at_prefill(self: Buffered, p: Any, j: Any) -> 
     law=PREFILL,
     effect="With a cache, decoding attends to the wrong keys.",
     repair="Add the length of the cache to the rows.",
-    citations=("keras-team/keras-hub#1738",),
+    citations="keras-team/keras-hub#1738",
 )
 def cache_window_of_the_queries(self: Buffered, p: Any, j: Any) -> Any:
     """The window numbers the query rows from 0, as if no keys were cached, and its width is cut to
@@ -106,7 +106,7 @@ def cache_window_of_the_queries(self: Buffered, p: Any, j: Any) -> Any:
     law=REFUSED,
     effect="The first rows lose keys of their window.",
     repair="Keep enough slots for the window and the chunk, or refuse the prompt.",
-    citations=("Lightning-AI/litgpt#2182",),
+    citations="Lightning-AI/litgpt#2182",
 )
 def cache_ring_shorter_than_the_prompt(self: Buffered, n: int) -> None:
     """A prompt that is longer than the ring overwrites slots before its first rows are computed."""
@@ -120,7 +120,7 @@ def cache_ring_shorter_than_the_prompt(self: Buffered, n: int) -> None:
     law=PREFILL,
     effect="After the first wrap, queries see old keys and miss new ones.",
     repair="Compute the slot of each position around the ring.",
-    citations=("Blaizzy/mlx-vlm#1715",),
+    citations="Blaizzy/mlx-vlm#1715",
 )
 def cache_ring_read_by_its_length(self: Buffered, positions: Any) -> Any:
     """After a ring wraps, the code reads its slots as if they were in order of time."""
@@ -134,7 +134,7 @@ def cache_ring_read_by_its_length(self: Buffered, positions: Any) -> Any:
     law=UNUSED,
     effect="Unused slots get weight until the buffer is full.",
     repair="Mask unused slots.",
-    citations=("lablup/mlxcel#1776",),
+    citations="lablup/mlxcel#1776",
 )
 def cache_mask_as_wide_as_the_buffer(self: Buffered, q: Array) -> tuple[Array, Array]:
     """The mask is as wide as the buffer, so unused slots are visible."""
@@ -170,7 +170,7 @@ def cache_ring_rolls_back_to_what_is_overwritten(self: Buffered, n: int) -> None
     law=EVICTED,
     effect="Positions decrease, and queries miss the newest keys.",
     repair="Count positions separately from rows.",
-    citations=("rajveer43/VeloxQuant-MLX#389",),
+    citations="rajveer43/VeloxQuant-MLX#389",
 )
 def cache_offset_of_the_rows_kept(self: Buffered, n: int) -> None:
     """After an eviction, the offset is the number of kept rows."""
@@ -184,7 +184,7 @@ def cache_offset_of_the_rows_kept(self: Buffered, n: int) -> None:
     law=PREFILL,
     effect="Positions jump after the prompt.",
     repair="Advance the offset in one place.",
-    citations=("skyzh/tiny-llm#46",),
+    citations="skyzh/tiny-llm#46",
 )
 def cache_prompt_counted_twice(self: Buffered, n: int) -> None:
     """The code adds the length of the prompt to the offset twice."""
@@ -294,7 +294,7 @@ def cache_without_a_limit(self: Buffered, n: int) -> None:
     law=PREFILL,
     effect="A key that was never added gets weight; keys near zero do not show it.",
     repair="Round the number of pages up instead of rounding down and adding one.",
-    citations=("pegainfer-project/pegainfer#291",),
+    citations="pegainfer-project/pegainfer#291",
 )
 def cache_one_page_too_many(self: Paged) -> tuple[Any, Any]:
     """If the length is a multiple of the page size, the code reads one page too many."""
@@ -315,7 +315,7 @@ def cache_one_page_too_many(self: Paged) -> tuple[Any, Any]:
     law=PREFILL,
     effect="The keys of another sequence change.",
     repair="Write only the rows of the chunk.",
-    citations=("tenstorrent/tt-metal#56324",),
+    citations="tenstorrent/tt-metal#56324",
 )
 def cache_padded_tail_in_other_pages(self: Paged, k: Array, v: Array) -> None:
     """The code pads a chunk to a tile of two pages and writes the padding into pages of other
@@ -383,7 +383,7 @@ def _behind(self: Buffered, q: Array, before: tuple[Array, Array]) -> tuple[Arra
     law=SIDE,
     effect="Sequences see the keys of other sequences.",
     repair="Mask by the boundaries.",
-    citations=("Tencent-Hunyuan/HunyuanVideo#310",),
+    citations="Tencent-Hunyuan/HunyuanVideo#310",
 )
 def cache_boundaries_ignored(self: Buffered, q: Array) -> tuple[Array, Array]:
     """The code packs sequences side by side and ignores their boundaries."""
@@ -400,7 +400,7 @@ def cache_boundaries_ignored(self: Buffered, q: Array) -> tuple[Array, Array]:
     law=RESTART,
     effect="Masks by position, and angles, belong to later rows.",
     repair="Reset the position with the sequence.",
-    citations=("allenai/OLMo-core#591",),
+    citations="allenai/OLMo-core#591",
 )
 def cache_positions_go_on_in_the_next_sequence(self: Buffered, *numbers: int) -> None:
     """A new sequence continues the positions of the previous one."""
@@ -419,7 +419,7 @@ def cache_positions_go_on_in_the_next_sequence(self: Buffered, *numbers: int) ->
     law=RESTART,
     effect="One-token documents merge with the next document.",
     repair="Store the lengths of sequences.",
-    citations=("modelscope/ms-swift#9904",),
+    citations="modelscope/ms-swift#9904",
 )
 def cache_sequences_of_one_token_merge(self: Buffered, x: Any) -> Any:
     """The code starts a sequence where the position decreases, so a sequence after a one-token

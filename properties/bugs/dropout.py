@@ -8,8 +8,8 @@ from oracles.ball import Array
 from properties.bugs import reference_attention as right
 from properties.bugs.bug import Register
 
-bug = Register()
 _ATTENTION, _VJP = "attention", "attention_vjp"
+bug = Register(seen=_ATTENTION)
 _ALL, _PARTS = "dropout that keeps all weights changes nothing", "parts of a dropout mask add up"
 _AGREES = "attention with options is within its error limit"
 
@@ -21,7 +21,7 @@ _AGREES = "attention with options is within its error limit"
     law=_AGREES,
     effect="Gradients have another size than the loss implies, and training diverges slowly.",
     repair="Divide by 1 − p in the backward pass, as in the forward pass.",
-    citations=("NVIDIA/apex#816",),
+    citations="NVIDIA/apex#816",
 )
 def attention_dropout_times_p_in_the_backward(x: Array, dropout_mask: Any, dropout: float | None) -> Array:
     """The backward pass multiplies the kept weights by p instead of 1/(1 − p)."""
@@ -30,7 +30,6 @@ def attention_dropout_times_p_in_the_backward(x: Array, dropout_mask: Any, dropo
 
 @bug.in_step(
     "thinned_forward",
-    seen=_ATTENTION,
     law=_AGREES,
     effect="Outputs are 1 − p times as large in training as in evaluation.",
     repair="Divide the kept weights by 1 − p.",
@@ -43,7 +42,6 @@ def attention_dropout_without_the_division(w: Array, dropout_mask: Any, dropout:
 
 @bug.in_step(
     "thinned_forward",
-    seen=_ATTENTION,
     law=_ALL,
     effect="A mask that keeps everything gives an output of 0.",
     repair="Keep the weights where the mask is True.",
@@ -56,7 +54,6 @@ def attention_dropout_mask_inverted(w: Array, dropout_mask: Any, dropout: float 
 
 @bug.in_step(
     "thinned_forward",
-    seen=_ATTENTION,
     law=_PARTS,
     effect="The kept weights of each row add up to 1, so dropout scales each row by another number.",
     repair="Divide by the sum of all exponentials, before dropout.",
@@ -85,11 +82,10 @@ def attention_dropout_forgotten_in_the_backward(x: Array, dropout_mask: Any, dro
 
 @bug.in_step(
     "thinned_forward",
-    seen=_ATTENTION,
     law=_AGREES,
     effect="The network trains without dropout.",
     repair="Choose the dropout in each call; do not overwrite it in evaluation.",
-    citations=("NVIDIA/Megatron-LM#411", "deepspeedai/Megatron-DeepSpeed#295"),
+    citations="NVIDIA/Megatron-LM#411; deepspeedai/Megatron-DeepSpeed#295",
 )
 def attention_dropout_ignored(w: Array, dropout_mask: Any, dropout: float | None) -> Array:
     """After an evaluation, which sets the dropout to 0, the code never applies dropout again."""

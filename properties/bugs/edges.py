@@ -23,7 +23,7 @@ bug = Register()
     promises={"arithmetic": "float32"},
     effect="If all visible scores are lower, the masked keys get all the weight.",
     repair="Use −∞, or the lowest number of the format.",
-    citations=("tatp22/linformer-pytorch#19", "ahrefs/ocannl#548, with other numbers"),
+    citations="tatp22/linformer-pytorch#19; ahrefs/ocannl#548, with other numbers",
 )
 def sdpa_filled_above_low_scores(q: Any, k: Any, v: Any, mask: Mask = None) -> Any:
     """The code sets masked scores to −10³⁰, which is not the lowest number of float32."""

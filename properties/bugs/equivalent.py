@@ -17,16 +17,15 @@ from properties.bugs.rotary import rope_vjp_sin_after_rotate
 
 __all__ = ["EQUIVALENT"]
 
-bug = Register()
+bug = Register(law="none")
 
 
 @bug.in_step(
     "scores_of",
     seen=SDPA,
     without=(SDPA_JVP, MHA_JVP),
-    law="none",
     public=True,
-    citations=("tinygrad/tinygrad#2425",),
+    citations="tinygrad/tinygrad#2425",
 )
 def sdpa_mask_adds_one(q: Array, k: Array) -> Array:
     """The mask adds 1 instead of 0 to every visible score, which does not change the softmax."""
@@ -37,8 +36,7 @@ def sdpa_mask_adds_one(q: Array, k: Array) -> Array:
     "scores_of",
     seen=SDPA,
     without=(SDPA_JVP, MHA_JVP),
-    law="none",
-    citations=("vllm-project/vllm#945",),
+    citations="vllm-project/vllm#945",
 )
 def sdpa_alibi_counted_from_one(q: Array, k: Array) -> Array:
     """The distances of ALiBi are j − n + 1 instead of j − n, which adds one slope to all keys of a
@@ -49,9 +47,8 @@ def sdpa_alibi_counted_from_one(q: Array, k: Array) -> Array:
 
 @bug.in_step(
     "causal_mask",
-    law="none",
     public=True,
-    citations=("RVC-Boss/GPT-SoVITS#965", "TransformerLensOrg/TransformerLens#284"),
+    citations="RVC-Boss/GPT-SoVITS#965; TransformerLensOrg/TransformerLens#284",
 )
 def causal_as_complement_of_the_future(n_q: int, n_k: int | None = None) -> Any:
     """The code inverts triu with diagonal 1, the future keys."""
@@ -60,9 +57,8 @@ def causal_as_complement_of_the_future(n_q: int, n_k: int | None = None) -> Any:
 
 @bug.in_step(
     SDPA_VJP,
-    law="none",
     public=True,
-    citations=("huggingface/picotron#37",),
+    citations="huggingface/picotron#37",
 )
 def vjp_row_terms_from_outputs(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> tuple[Array, ...]:
     """The term of each row is Σ o·g instead of Σ P·dP; the two are equal because o = P v."""
@@ -73,8 +69,7 @@ def vjp_row_terms_from_outputs(q: Array, k: Array, v: Array, mask: Mask, grad_ou
 @bug.in_step(
     "normalized",
     seen=SOFTMAX,
-    law="none",
-    citations=("iree-org/iree#24178",),
+    citations="iree-org/iree#24178",
 )
 def softmax_sum_is_at_least_one(e: Array) -> Array:
     """The code raises the sum of exponentials to at least 1; after the maximum is subtracted, the
@@ -85,7 +80,6 @@ def softmax_sum_is_at_least_one(e: Array) -> Array:
 @bug.in_step(
     "exponentials",
     seen=SOFTMAX,
-    law="none",
     origin="some processors have exp2 but not exp",
 )
 def softmax_in_base_two(scores: Array, visible: Any, largest: Array) -> Array:
@@ -96,18 +90,16 @@ def softmax_in_base_two(scores: Array, visible: Any, largest: Array) -> Array:
 @bug.in_step(
     "scores_of",
     seen=SDPA,
-    law="none",
     origin="PyTorch scales queries and keys by the root of the scale",
 )
 def sdpa_scale_shared_by_queries_and_keys(q: Array, k: Array) -> Array:
     """The code scales queries and keys by the fourth root of 1/d each."""
     root = max(q.shape[-1], 1) ** -0.25
-    return np.asarray((q * root) @ right.transposed(k * root))
+    return np.asarray((q * root) @ (k * root).mT)
 
 
 @bug.in_operation(
     SDPA,
-    law="none",
     origin="kernels work this way",
 )
 def sdpa_online(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
@@ -117,7 +109,6 @@ def sdpa_online(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
 
 @bug.in_operation(
     SDPA,
-    law="none",
     origin="kernels pad to fill their tiles",
 )
 def sdpa_blocked_padding(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
@@ -132,8 +123,7 @@ def sdpa_blocked_padding(q: Array, k: Array, v: Array, mask: Mask = None) -> Arr
     "apply_rotary_vjp",
     seen="rope_vjp",
     without=("apply_rotary_vjp",),
-    law="none",
-    citations=("PaddlePaddle/Paddle#74716",),
+    citations="PaddlePaddle/Paddle#74716",
 )
 def rope_vjp_sin_after_rotate_of_rotations(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The gradient is g ⊙ cos − rotated(g) ⊙ sin, which is correct because both channels of a
@@ -144,8 +134,7 @@ def rope_vjp_sin_after_rotate_of_rotations(x: Array, cos: Array, sin: Array, gra
 @bug.in_step(
     "yarn_multiplier",
     seen="rotary_frequencies",
-    law="none",
-    citations=("turboderp-org/exllamav3#259",),
+    citations="turboderp-org/exllamav3#259",
 )
 def yarn_equal_weights_leave_the_softmax_alone(
     factor: float, mscale: Any, mscale_all_dim: Any, attention_factor: Any
@@ -161,8 +150,7 @@ def yarn_equal_weights_leave_the_softmax_alone(
 @bug.in_step(
     "longrope_list",
     seen="rotary_frequencies",
-    law="none",
-    citations=("vllm-project/vllm#27431",),
+    citations="vllm-project/vllm#27431",
 )
 def longrope_list_changes_within_a_sequence(seq_len: int | None, given: Any) -> Any:
     """Each call chooses the list by its length, so the list changes when a sequence passes the

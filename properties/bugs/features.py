@@ -11,7 +11,6 @@ from oracles.ball import Array
 from properties.bugs import reference_attention as right
 from properties.bugs.bug import Register
 
-bug = Register()
 ATTENTION, VJP, JVP, MERGE, SLOPES, BIAS = (
     "attention",
     "attention_vjp",
@@ -20,17 +19,17 @@ ATTENTION, VJP, JVP, MERGE, SLOPES, BIAS = (
     "alibi_slopes",
     "alibi_bias",
 )
+bug = Register(seen=ATTENTION)
 
 # -- Windows and offsets ---------------------------------------------------------------------------
 
 
 @bug.in_step(
     "in_window",
-    seen=ATTENTION,
     law="a window equals the mask of its band",
     effect="Each full window has one key too many, and logits drift slightly.",
     repair="Subtract 1 for the key of the query if the number is a count.",
-    citations=("NVIDIA-NeMo/Megatron-Bridge#2656", "ml-explore/mlx-lm#390"),
+    citations="NVIDIA-NeMo/Megatron-Bridge#2656; ml-explore/mlx-lm#390",
 )
 def attention_window_one_key_too_many(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
     """The code passes a count of keys as a left bound, which shows one key more."""
@@ -39,11 +38,10 @@ def attention_window_one_key_too_many(p: Any, j: Any, left: int | None, right_si
 
 @bug.in_step(
     "in_window",
-    seen=ATTENTION,
     law="a window equals the mask of its band",
     effect="Decoding and prefill differ by the oldest key.",
     repair="Show L + 1 keys for a bound of L.",
-    citations=("lightseekorg/tokenspeed#578", "microsoft/unilm#1612"),
+    citations="lightseekorg/tokenspeed#578; microsoft/unilm#1612",
     only_under={"window": "bound"},
 )
 def attention_window_one_key_short(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
@@ -53,7 +51,6 @@ def attention_window_one_key_short(p: Any, j: Any, left: int | None, right_side:
 
 @bug.in_step(
     "query_positions",
-    seen=ATTENTION,
     law="causal equals a window with no keys to the right",
     effect="After a cache, queries see no key or only the first ones.",
     repair="Add the offset: queries come after the cached keys.",
@@ -66,7 +63,6 @@ def attention_offset_subtracted(n_q: int, n_k: int, offset: Any) -> Any:
 
 @bug.in_step(
     "in_window",
-    seen=ATTENTION,
     law="a window equals the mask of its band",
     effect="Every full window misses its oldest key, and a window of 0 shows no key.",
     repair="Compare with ≥.",
@@ -79,7 +75,6 @@ def attention_window_bound_excluded(p: Any, j: Any, left: int | None, right_side
 
 @bug.in_step(
     "in_window",
-    seen=ATTENTION,
     law="attention with options is within its error limit",
     effect="Without causality, queries do not see keys that the right bound allows.",
     repair="Limit the keys after a query by the right bound alone.",
@@ -93,7 +88,6 @@ def attention_left_bound_on_both_sides(p: Any, j: Any, left: int | None, right_s
 
 @bug.in_step(
     "in_window",
-    seen=ATTENTION,
     law="attention with options is within its error limit",
     effect="Without causality, queries do not see keys far in the future.",
     repair="Leave the missing side open.",
@@ -106,7 +100,6 @@ def attention_window_on_both_sides(p: Any, j: Any, left: int | None, right_side:
 
 @bug.in_step(
     "in_window",
-    seen=ATTENTION,
     law="a window equals the mask of its band",
     effect="Without causality, a window shows the whole future.",
     repair="Compare with both sides.",
@@ -119,11 +112,10 @@ def attention_window_without_a_right_side(p: Any, j: Any, left: int | None, righ
 
 @bug.in_step(
     "visible_keys",
-    seen=ATTENTION,
     law="a chunk of queries gives the same rows as all queries",
     effect="With a cache, decoding attends to the wrong keys.",
     repair="Add the offset to the rows of the window.",
-    citations=("keras-team/keras-hub#1738",),
+    citations="keras-team/keras-hub#1738",
 )
 def attention_window_ignores_the_offset(shape: tuple[int, ...], window: Any = (None, None), **others: Any) -> Any:
     """The window counts rows from 0 and ignores the offset; the causal mask uses the offset."""
@@ -132,7 +124,6 @@ def attention_window_ignores_the_offset(shape: tuple[int, ...], window: Any = (N
 
 @bug.in_step(
     "query_positions",
-    seen=ATTENTION,
     law="a chunk of queries gives the same rows as all queries",
     without=(BIAS,),
     effect="While decoding, the query sees only the first key.",
@@ -146,12 +137,11 @@ def attention_offset_ignored(n_q: int, n_k: int, offset: Any) -> Any:
 
 @bug.in_step(
     "query_positions",
-    seen=ATTENTION,
     law="a chunk of queries gives the same rows as all queries",
     without=(BIAS,),
     effect="Positions jump after the prompt, and queries see the future.",
     repair="Add the offset in one place.",
-    citations=("skyzh/tiny-llm#46",),
+    citations="skyzh/tiny-llm#46",
 )
 def attention_offset_added_twice(n_q: int, n_k: int, offset: Any) -> Any:
     """The cache adds the offset, and attention adds it again."""
@@ -160,7 +150,6 @@ def attention_offset_added_twice(n_q: int, n_k: int, offset: Any) -> Any:
 
 @bug.in_step(
     "query_positions",
-    seen=ATTENTION,
     law="batch elements are computed independently",
     without=(BIAS,),
     effect="Sequences of other lengths see too many keys, or too few.",
@@ -179,11 +168,10 @@ def attention_offset_of_the_first_for_all(n_q: int, n_k: int, offset: Any) -> An
 
 @bug.in_step(
     "softcapped",
-    seen=ATTENTION,
     law="a softcap bounds the log-sum-exp",
     effect="Results with softcaps of 0, 5 and 50 are identical.",
     repair="Apply the softcap.",
-    citations=("sgl-project/sgl-kernel-xpu#491",),
+    citations="sgl-project/sgl-kernel-xpu#491",
 )
 def attention_cap_ignored(s: Array, softcap: float | None) -> Array:
     """The code stores the softcap and never applies it."""
@@ -192,11 +180,10 @@ def attention_cap_ignored(s: Array, softcap: float | None) -> Array:
 
 @bug.in_step(
     "logits_of",
-    seen=ATTENTION,
     law="a constant bias changes only the log-sum-exp",
     effect="The softcap reduces large biases.",
     repair="Apply the softcap to the scores, then add the bias.",
-    citations=("emmtrix/emx-onnx-cgen#731", "onnx/onnx#7867"),
+    citations="emmtrix/emx-onnx-cgen#731; onnx/onnx#7867",
 )
 def attention_cap_after_the_bias(
     s: Array, softcap: float | None, bias: Any, alibi: Any = None, offset: Any = None
@@ -207,7 +194,6 @@ def attention_cap_after_the_bias(
 
 @bug.in_step(
     "options_of",
-    seen=ATTENTION,
     law="scale=s equals multiplying the queries by s",
     effect="The softcap reduces ordinary scores, because products are √d times as large.",
     repair="Scale first.",
@@ -223,7 +209,6 @@ def attention_cap_before_the_scale(q: Array, k: Array, **options: Any) -> Any:
 
 @bug.in_step(
     "softcapped",
-    seen=ATTENTION,
     law="a very large softcap changes nothing",
     effect="All scores are between −1 and 1 before the bias is added.",
     repair="Multiply tanh(s/c) by c.",
@@ -265,11 +250,10 @@ def attention_cap_slope_of_the_score(s: Array, softcap: float | None) -> Array:
 
 @bug.in_step(
     "biased",
-    seen=ATTENTION,
     law="a constant bias changes only the log-sum-exp",
     effect="Far keys get more weight than near ones, if the bias prefers near keys.",
     repair="Add the bias.",
-    citations=("meta-pytorch/attention-gym#86",),
+    citations="meta-pytorch/attention-gym#86",
 )
 def attention_bias_negated(t: Array, bias: Any) -> Array:
     """The code subtracts the bias."""
@@ -278,7 +262,6 @@ def attention_bias_negated(t: Array, bias: Any) -> Array:
 
 @bug.in_step(
     "biased",
-    seen=ATTENTION,
     law="the order of heads does not matter",
     effect="Biases of heads, as in ALiBi, all have one slope.",
     repair="Use the bias of each head.",
@@ -291,11 +274,10 @@ def attention_bias_of_the_first_head(t: Array, bias: Any) -> Array:
 
 @bug.in_step(
     "options_of",
-    seen=ATTENTION,
     law="a constant bias changes only the log-sum-exp",
     effect="Biases are √d times too weak.",
     repair="Add the bias as it is to the scaled scores.",
-    citations=("NVIDIA/TransformerEngine#103", "tenstorrent/tt-metal#55337"),
+    citations="NVIDIA/TransformerEngine#103; tenstorrent/tt-metal#55337",
 )
 def attention_bias_scaled(q: Array, k: Array, **options: Any) -> Any:
     """The code scales the bias together with the scores."""
@@ -306,7 +288,6 @@ def attention_bias_scaled(q: Array, k: Array, **options: Any) -> Any:
 
 @bug.in_step(
     "options_of",
-    seen=ATTENTION,
     law="the order of heads does not matter",
     effect="Heads of one group share a bias, and no head uses the last biases.",
     repair="Index the bias by the query head.",
@@ -339,7 +320,7 @@ def attention_bias_gradient_is_a_mean(du: Array, bias: Any) -> Any:
     law="gradients of bias and sink sum to grad_lse",
     effect="The gradient has the wrong size.",
     repair="Sum over the broadcast axes.",
-    citations=("HKUSTDial/flash-sparse-attention#199",),
+    citations="HKUSTDial/flash-sparse-attention#199",
 )
 def attention_bias_gradient_not_reduced(du: Array, bias: Any) -> Any:
     """The gradient of a broadcast bias takes the first entries instead of the sum over the
@@ -355,11 +336,10 @@ def attention_bias_gradient_not_reduced(du: Array, bias: Any) -> Any:
 
 @bug.in_step(
     "largest_logit",
-    seen=ATTENTION,
     law="a fully masked row with options follows its convention",
     effect="Fully masked rows are NaN instead of 0.",
     repair="Include the sink in the maximum.",
-    citations=("NVIDIA/TensorRT-LLM#19220",),
+    citations="NVIDIA/TensorRT-LLM#19220",
 )
 def attention_sink_over_a_sentinel(u: Array, may: Any, sink: Any) -> Array:
     """The largest logit of a row without visible keys is a sentinel of −1e5, so e^(sink + 1e5) is
@@ -370,11 +350,10 @@ def attention_sink_over_a_sentinel(u: Array, may: Any, sink: Any) -> Array:
 
 @bug.in_step(
     "sinks_of",
-    seen=ATTENTION,
     law="a sink equals one more key with value 0",
     effect="Adding a constant to all scores changes the weights.",
     repair="Add e^(sink − largest).",
-    citations=("kyegomez/AttentionIsOFFByOne#5",),
+    citations="kyegomez/AttentionIsOFFByOne#5",
 )
 def attention_sink_after_the_shift(sink: Any, largest: Array) -> Array:
     """The code subtracts the largest logit from all logits except the sink, and then adds e^sink."""
@@ -384,7 +363,6 @@ def attention_sink_after_the_shift(sink: Any, largest: Array) -> Array:
 @bug.in_step(
     "largest_logit",
     "sinks_of",
-    seen=ATTENTION,
     making=True,
     law="a sink equals one more key with value 0",
     effect="Sinks are too strong where scores are large and positive, and too weak where they are negative.",
@@ -401,11 +379,10 @@ def attention_sink_beside_shifted_scores() -> tuple[Callable[..., Array], ...]:
 
 @bug.in_step(
     "sinks_of",
-    seen=ATTENTION,
     law="a sink equals one more key with value 0",
     effect="The result is a softmax without sinks.",
     repair="Pass the sinks to the kernel.",
-    citations=("vllm-project/vllm-metal#550",),
+    citations="vllm-project/vllm-metal#550",
 )
 def attention_sink_ignored(sink: Any, largest: Array) -> Array:
     """The code never reaches the part that handles sinks."""
@@ -414,7 +391,6 @@ def attention_sink_ignored(sink: Any, largest: Array) -> Array:
 
 @bug.in_step(
     "sinks_of",
-    seen=ATTENTION,
     law="a sink of minus infinity changes nothing",
     effect="A head with a disabled sink has a sink of 0.",
     repair="Keep −∞ for disabled sinks.",
@@ -427,7 +403,6 @@ def attention_sink_disabled_is_zero(sink: Any, largest: Array) -> Array:
 
 @bug.in_step(
     "sinks_of",
-    seen=ATTENTION,
     law="the order of heads does not matter",
     effect="Heads do not use their learned sinks.",
     repair="Use the sink of each head.",
@@ -453,7 +428,6 @@ def attention_lse_of_all_keys(q: Array, k: Array, v: Array, **options: Any) -> t
 
 @bug.in_step(
     "options_of",
-    seen=ATTENTION,
     law="the order of heads does not matter",
     effect="Heads of one group share a sink, and no head uses the last sinks.",
     repair="Index the sink by the query head.",
@@ -471,7 +445,7 @@ def attention_sink_of_the_key_head(q: Array, k: Array, **options: Any) -> Any:
     law="gradients of bias and sink sum to grad_lse",
     effect="Sinks do not learn.",
     repair="Return Σ w_sink·(g_lse − δ).",
-    citations=("Dao-AILab/flash-attention#1973",),
+    citations="Dao-AILab/flash-attention#1973",
 )
 def attention_sink_without_a_gradient(of_sink: Array, delta: Array, of_lse: Array, sink: Any) -> Any:
     """The gradient of the sinks is 0."""
@@ -498,7 +472,6 @@ def attention_sink_gradient_of_the_first_problem(of_sink: Array, delta: Array, o
 
 @bug.in_step(
     "log_of_sum",
-    seen=ATTENTION,
     without=(VJP, JVP),
     law="a constant bias changes only the log-sum-exp",
     effect="Log-sum-exps are between 0 and log n, and parts merge wrongly.",
@@ -512,26 +485,24 @@ def attention_lse_without_the_largest(largest: Array, total: Array) -> Array:
 
 @bug.in_step(
     "log_of_sum",
-    seen=ATTENTION,
     without=(VJP, JVP),
     law="merging attention over two parts of the keys gives the whole",
     effect="Log-sum-exps are wrong by a factor of up to 1.44.",
     repair="Convert both, or neither.",
-    citations=("lightseekorg/tokenspeed#571",),
+    citations="lightseekorg/tokenspeed#571",
 )
 def attention_lse_in_base_two(largest: Array, total: Array) -> Array:
     """The code adds the binary logarithm of the sum to the natural largest logit."""
-    return np.asarray((largest + np.log2(total))[..., 0])
+    return (largest + np.log2(total))[..., 0]
 
 
 @bug.in_step(
     "log_of_sum",
-    seen=ATTENTION,
     without=(VJP, JVP),
     law="merging attention over two parts of the keys gives the whole",
     effect="Parts merge as at a temperature of 1.44.",
     repair="Convert only a binary log-sum-exp.",
-    citations=("pytorch/pytorch#181645",),
+    citations="pytorch/pytorch#181645",
     only_under={"lse_base": "e"},
 )
 def attention_lse_converted_twice(largest: Array, total: Array) -> Array:
@@ -541,12 +512,11 @@ def attention_lse_converted_twice(largest: Array, total: Array) -> Array:
 
 @bug.in_step(
     "log_of_sum",
-    seen=ATTENTION,
     without=(VJP, JVP),
     law="attention with options is within its error limit",
     effect="In a merge, such a row takes all the weight, and the result is NaN.",
     repair="Return −∞, the logarithm of 0.",
-    citations=("Dao-AILab/flash-attention#978",),
+    citations="Dao-AILab/flash-attention#978",
 )
 def attention_lse_of_nothing_is_infinite(largest: Array, total: Array) -> Array:
     """The log-sum-exp of a fully masked row is +∞, so that exp(score − lse) is 0 in the backward."""
@@ -556,12 +526,11 @@ def attention_lse_of_nothing_is_infinite(largest: Array, total: Array) -> Array:
 
 @bug.in_step(
     "log_of_sum",
-    seen=ATTENTION,
     without=(VJP, JVP),
     law="attention with options is within its error limit",
     effect="In a merge, such a row takes weight and moves the output towards 0.",
     repair="Return −∞, the logarithm of 0.",
-    citations=("pytorch/pytorch#134650", "flashinfer-ai/flashinfer#4452"),
+    citations="pytorch/pytorch#134650; flashinfer-ai/flashinfer#4452",
 )
 def attention_lse_of_nothing_is_zero(largest: Array, total: Array) -> Array:
     """The log-sum-exp of a fully masked row is 0, as for one key with a score of 0."""
@@ -575,7 +544,7 @@ def attention_lse_of_nothing_is_zero(largest: Array, total: Array) -> Array:
     law="VJP and JVP are adjoint",
     effect="A loss on the log-sum-exp alone has zero gradients.",
     repair="Add the cotangent to T − δ.",
-    citations=("Dao-AILab/flash-attention#889",),
+    citations="Dao-AILab/flash-attention#889",
 )
 def attention_lse_without_a_gradient(w: Array, of_weights: Array, delta: Array, of_lse: Array) -> Array:
     """The code ignores the cotangent of the log-sum-exp."""
@@ -600,7 +569,6 @@ def attention_lse_gradient_subtracted(w: Array, of_weights: Array, delta: Array,
 
 @bug.in_step(
     "scale_of",
-    seen=ATTENTION,
     law="scale=s equals multiplying the queries by s",
     effect="With a scale of 0, weights are unequal instead of equal.",
     repair="Compare with None.",
@@ -616,7 +584,7 @@ def attention_scale_of_zero_is_none(width: int, scale: float | None) -> float:
     law="scale=s equals multiplying the queries by s",
     effect="With a scale of 0 or below, each row with a masked key is NaN.",
     repair="Mask the scaled scores.",
-    citations=("NVIDIA/cudnn-frontend#804",),
+    citations="NVIDIA/cudnn-frontend#804",
 )
 def attention_masked_before_the_scale(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
     """The code masks with −∞ before it scales: a scale of 0 gives NaN, and a negative scale gives
@@ -632,7 +600,6 @@ def attention_masked_before_the_scale(q: Array, k: Array, v: Array, **options: A
 
 @bug.in_step(
     "scale_of",
-    seen=ATTENTION,
     law="added zero channels change only the scale",
     effect="Attention is too flat with a given scale.",
     repair="Use the given scale, or 1/√d.",
@@ -652,7 +619,7 @@ def attention_scale_given_and_its_own(width: int, scale: float | None) -> float:
     law="merging is associative",
     effect="With long prefixes errors reach 0.1; parts of equal weight merge correctly.",
     repair="Take exponentials in the base of the log-sum-exps.",
-    citations=("sgl-project/sglang#40903",),
+    citations="sgl-project/sglang#40903",
     only_under={"lse_base": "e"},
 )
 def merge_in_base_two(lse_a: Array, lse_b: Array) -> tuple[Array, Array, Array]:
@@ -666,7 +633,7 @@ def merge_in_base_two(lse_a: Array, lse_b: Array) -> tuple[Array, Array, Array]:
     law="merging an empty part changes nothing",
     effect="With fewer keys than splits, the code loses parts.",
     repair="Skip parts without keys.",
-    citations=("sgl-project/sgl-kernel-xpu#487",),
+    citations="sgl-project/sgl-kernel-xpu#487",
 )
 def merge_lost_with_an_empty_part(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array) -> tuple[Array, Array]:
     """A part without keys overwrites the result of another part with −∞."""
@@ -715,7 +682,7 @@ def merge_without_the_largest(out_a: Array, lse_a: Array, out_b: Array, lse_b: A
     law="the slopes of n heads are every second slope of 2n heads",
     effect="Every head is one step too steep.",
     repair="Count heads from 1.",
-    citations=("paiml/aprender#2143",),
+    citations="paiml/aprender#2143",
 )
 def alibi_slopes_from_zero(num_heads: int) -> Array:
     """The code counts heads from 0, so the first slope is 1."""
@@ -729,7 +696,7 @@ def alibi_slopes_from_zero(num_heads: int) -> Array:
     law="biases are slopes times distances",
     effect="Every rank except the first has wrong slopes.",
     repair="Compute the slopes of all heads, and select the heads of the rank.",
-    citations=("flashinfer-ai/flashinfer#1606",),
+    citations="flashinfer-ai/flashinfer#1606",
 )
 def alibi_slopes_of_half_the_heads(num_heads: int) -> Array:
     """With two or more heads, each of two ranks computes the slopes of half as many heads, counted
@@ -745,7 +712,7 @@ def alibi_slopes_of_half_the_heads(num_heads: int) -> Array:
     law="biases are slopes times distances",
     effect="The model prefers the oldest token.",
     repair="Negate the distance.",
-    citations=("meta-pytorch/attention-gym#86",),
+    citations="meta-pytorch/attention-gym#86",
 )
 def alibi_rewards_distance(p: Any, n_k: int) -> Array:
     """The bias is slope·(p − j) instead of its negative."""

@@ -10,19 +10,17 @@ from properties.bugs.bug import Memory, Register
 from properties.bugs.kernels import rounded_to
 from properties.bugs.reference_frequencies import Given
 
-bug = Register()
-FREQUENCIES = "rotary_frequencies"
+bug = Register(seen="rotary_frequencies")
 
 # -- YaRN ------------------------------------------------------------------------------------------
 
 
 @bug.in_step(
     "yarn_multiplier",
-    seen=FREQUENCIES,
     law="a given attention factor is returned unchanged",
     effect="Cosines and sines are too large by 0.1·ln s + 1, and scores by the square of that.",
     repair="Use the given factor, or compute one.",
-    citations=("sgl-project/sglang#33558",),
+    citations="sgl-project/sglang#33558",
 )
 def yarn_attention_factor_twice(factor: float, mscale: Any, mscale_all_dim: Any, attention_factor: Any) -> float:
     """The code multiplies the given attention factor by the computed one."""
@@ -32,11 +30,10 @@ def yarn_attention_factor_twice(factor: float, mscale: Any, mscale_all_dim: Any,
 
 @bug.in_step(
     "yarn_multiplier",
-    seen=FREQUENCIES,
     law="a given attention factor is returned unchanged",
     effect="Scores are wrong by a constant factor, unless the given factor equals the computed one.",
     repair="Use the given factor.",
-    citations=("ml-explore/mlx-lm#1507",),
+    citations="ml-explore/mlx-lm#1507",
 )
 def yarn_attention_factor_ignored(factor: float, mscale: Any, mscale_all_dim: Any, attention_factor: Any) -> float:
     """The code computes the attention factor although one is given."""
@@ -45,12 +42,11 @@ def yarn_attention_factor_ignored(factor: float, mscale: Any, mscale_all_dim: An
 
 @bug.in_step(
     "yarn_multiplier",
-    seen=FREQUENCIES,
     without=("rotary_embedding",),  # few of its cases have both weights
     law="the attention factor is m(s, mscale) / m(s, mscale_all_dim)",
     effect="If they differ, the temperature of the softmax is wrong.",
     repair="Compute m(s, mscale) / m(s, mscale_all_dim).",
-    citations=("NVIDIA/Megatron-LM#1429, in the scale of the softmax",),
+    citations="NVIDIA/Megatron-LM#1429, in the scale of the softmax",
 )
 def yarn_mscales_exchanged(factor: float, mscale: Any, mscale_all_dim: Any, attention_factor: Any) -> float:
     """The code exchanges mscale and mscale_all_dim."""
@@ -59,7 +55,6 @@ def yarn_mscales_exchanged(factor: float, mscale: Any, mscale_all_dim: Any, atte
 
 @bug.in_step(
     "yarn_multiplier",
-    seen=FREQUENCIES,
     law="the attention factor is m(s, mscale) / m(s, mscale_all_dim)",
     effect="Models that also scale their softmax by mscale_all_dim apply it twice.",
     repair="Divide by m(s, mscale_all_dim) if both are given and not 0.",
@@ -72,11 +67,10 @@ def yarn_second_mscale_ignored(factor: float, mscale: Any, mscale_all_dim: Any, 
 
 @bug.in_step(
     "yarn_ends",
-    seen=FREQUENCIES,
     law="the YaRN ramp is a straight line between its ends",
     effect="The pairs of the ramp rotate slightly too fast or too slowly, which shows at far positions.",
     repair="Round the ends outwards unless `truncate` is off.",
-    citations=("keras-team/keras-hub#2981",),
+    citations="keras-team/keras-hub#2981",
 )
 def yarn_ramp_not_rounded(low: float, high: float, truncate: bool, r: int) -> tuple[float, float]:
     """The code never rounds the ends of the ramp, as if `truncate` were off."""
@@ -85,7 +79,6 @@ def yarn_ramp_not_rounded(low: float, high: float, truncate: bool, r: int) -> tu
 
 @bug.in_step(
     "yarn_ends",
-    seen=FREQUENCIES,
     law="the YaRN ramp is a straight line between its ends",
     effect="Models that turn `truncate` off, such as GPT-OSS, get other frequencies.",
     repair="Read `truncate`.",
@@ -98,11 +91,10 @@ def yarn_ramp_always_rounded(low: float, high: float, truncate: bool, r: int) ->
 
 @bug.in_step(
     "yarn_ends",
-    seen=FREQUENCIES,
     law="the YaRN ramp is a straight line between its ends",
     effect="With a long original length, slow pairs are interpolated too much.",
     repair="Limit the ramp to r − 1.",
-    citations=("keras-team/keras-hub#2981",),
+    citations="keras-team/keras-hub#2981",
 )
 def yarn_ramp_ends_at_the_last_pair(low: float, high: float, truncate: bool, r: int) -> tuple[float, float]:
     """The code limits the ramp to the number of the last pair instead of the last channel."""
@@ -112,7 +104,6 @@ def yarn_ramp_ends_at_the_last_pair(low: float, high: float, truncate: bool, r: 
 
 @bug.in_step(
     "yarn_multiplier",
-    seen=FREQUENCIES,
     law="the attention factor grows with the logarithm of the scaling factor",
     effect="The softmax of long sequences is too flat.",
     repair="Use 0.1·ln s + 1.",
@@ -125,7 +116,6 @@ def yarn_attention_factor_forgotten(factor: float, mscale: Any, mscale_all_dim: 
 
 @bug.in_step(
     "yarn_ramp",
-    seen=FREQUENCIES,
     law="the YaRN ramp is a straight line between its ends",
     effect="The model separates near tokens worse, and far tokens no better.",
     repair="Interpolate where the ramp is 1.",
@@ -138,7 +128,6 @@ def yarn_ramp_reversed(*arguments: Any, **given: Any) -> Array:
 
 @bug.in_step(
     "pair_of_turns",
-    seen=FREQUENCIES,
     law="the YaRN ramp is a straight line between its ends",
     effect="Models with larger bases interpolate other pairs.",
     repair="Pass the base to the function that finds the ends.",
@@ -154,11 +143,10 @@ def yarn_ramp_of_the_default_base(turns: float, r: int, base: float, original: i
 
 @bug.in_step(
     "llama3_gains",
-    seen=FREQUENCIES,
     law="llama3 keeps fast frequencies and divides slow ones",
     effect="Short prompts are correct, and long prompts degrade.",
     repair="Read both `rope_type` and `type`, which older files use.",
-    citations=("lablup/mlxcel#1355",),
+    citations="lablup/mlxcel#1355",
 )
 def llama3_scaling_not_read(f: Array, **given: Any) -> Array:
     """The code parses the scaling and never uses it, so frequencies are the default ones."""
@@ -167,11 +155,10 @@ def llama3_scaling_not_read(f: Array, **given: Any) -> Array:
 
 @bug.in_step(
     "gains",
-    seen=FREQUENCIES,
     law="llama3 keeps fast frequencies and divides slow ones",
     effect="On that path, the output is nonsense beyond some length.",
     repair="Compute frequencies in one place.",
-    citations=("unslothai/unsloth#6197",),
+    citations="unslothai/unsloth#6197",
 )
 def llama3_scaling_dropped_on_a_path(kind: str, f: Array, base: float, seq_len: int | None, given: Given) -> Any:
     """One path ignores the scaling, here the path of a given base."""
@@ -180,7 +167,6 @@ def llama3_scaling_dropped_on_a_path(kind: str, f: Array, base: float, seq_len: 
 
 @bug.in_step(
     "llama3_line",
-    seen=FREQUENCIES,
     law="frequencies are continuous at the ends of the llama3 band",
     effect="Frequencies jump at both ends of the band.",
     repair="Use (1 − z)/s + z, where z goes from 0 at long waves to 1 at short ones.",
@@ -194,7 +180,6 @@ def llama3_blend_exchanged(waves: Array, low: float, high: float) -> Array:
 
 @bug.in_step(
     "llama3_line",
-    seen=FREQUENCIES,
     law="frequencies are continuous at the ends of the llama3 band",
     effect="Pairs of middle wavelengths rotate too slowly.",
     repair="Blend between the ends of the band.",
@@ -211,11 +196,10 @@ def llama3_without_a_band(waves: Array, low: float, high: float) -> Array:
 
 @bug.in_step(
     "is_long",
-    seen=FREQUENCIES,
     law="the sequence length selects the short or the long factors",
     effect="The result for that one length is wrong.",
     repair="Use the short list up to the original length, including it.",
-    citations=("unslothai/unsloth#10681",),
+    citations="unslothai/unsloth#10681",
 )
 def longrope_switched_below(seq_len: int | None, original: int) -> bool:
     """The code uses the long list at the original length too: it compares with ≥ instead of >."""
@@ -224,7 +208,6 @@ def longrope_switched_below(seq_len: int | None, original: int) -> bool:
 
 @bug.in_step(
     "is_long",
-    seen=FREQUENCIES,
     law="the sequence length selects the short or the long factors",
     effect="Beyond the original length, generated text is nonsense.",
     repair="Use the long list beyond the original length.",
@@ -237,7 +220,6 @@ def longrope_never_long(seq_len: int | None, original: int) -> bool:
 
 @bug.in_step(
     "is_long",
-    seen=FREQUENCIES,
     law="a call does not depend on earlier calls",
     remembers=True,
     effect="The answer to a prompt depends on earlier prompts.",
@@ -252,7 +234,6 @@ def longrope_long_once_long(memory: Memory, seq_len: int | None, original: int) 
 
 @bug.in_step(
     "longrope_list",
-    seen=FREQUENCIES,
     law="frequencies times the factor equal the default frequencies",
     effect="Slow pairs rotate many times too fast.",
     repair="Divide by the list.",
@@ -265,7 +246,6 @@ def longrope_list_multiplies(seq_len: int | None, given: Given) -> Array:
 
 @bug.in_step(
     "longrope_multiplier",
-    seen=FREQUENCIES,
     law="the attention factor grows with the logarithm of the scaling factor",
     effect="Scores are wrong by a constant factor.",
     repair="Use √(1 + ln s / ln M).",
@@ -278,11 +258,10 @@ def longrope_attention_factor_of_yarn(factor: float, original: int, attention_fa
 
 @bug.in_step(
     "grown_base",
-    seen=FREQUENCIES,
     law="every kind of rotary scaling with factor 1 equals the default",
     effect="The code scales short inputs too.",
     repair="Use the length of the input if it is beyond the original length.",
-    citations=("vllm-project/vllm#41236",),
+    citations="vllm-project/vllm#41236",
 )
 def dynamic_base_of_the_configured_length(
     base: float, r: int, seq_len: int | None, factor: float, max_position_embeddings: int
@@ -293,7 +272,6 @@ def dynamic_base_of_the_configured_length(
 
 @bug.in_step(
     "grown_base",
-    seen=FREQUENCIES,
     law="dynamic scaling divides the slowest frequency by the growth in length",
     effect="Slow pairs rotate slightly too fast.",
     repair="Use base · growth^(r/(r − 2)).",
@@ -308,12 +286,11 @@ def dynamic_base_without_its_power(
 
 @bug.in_step(
     "grown_base",
-    seen=FREQUENCIES,
     law="a call does not depend on earlier calls",
     remembers=True,
     effect="The answer to a short prompt depends on earlier prompts.",
     repair="Compute the base for each sequence, or restore it below the original length.",
-    citations=("huggingface/transformers#25104, of keys that were rotated by the base of an earlier length",),
+    citations="huggingface/transformers#25104, of keys that were rotated by the base of an earlier length",
 )
 def dynamic_base_of_the_longest_so_far(memory: Memory, base: float, r: int, seq_len: int | None, **given: Any) -> float:
     """The base grows with the longest sequence so far and never shrinks."""
@@ -326,7 +303,6 @@ def dynamic_base_of_the_longest_so_far(memory: Memory, base: float, r: int, seq_
 
 @bug.in_step(
     "gains",
-    seen=FREQUENCIES,
     law="frequencies times the factor equal the default frequencies",
     effect="Positions advance too fast by the square of the factor.",
     repair="Divide the frequencies or the positions by the factor.",
@@ -339,7 +315,6 @@ def linear_scaling_multiplies(kind: str, f: Array, base: float, seq_len: int | N
 
 @bug.in_step(
     "proportional_gains",
-    seen=FREQUENCIES,
     law="frequencies times the factor equal the default frequencies",
     effect="Channels rotate that should carry no position.",
     repair="Set the frequencies of all pairs after the share to 0.",
@@ -352,6 +327,7 @@ def proportional_share_ignored(pairs: int, factor: float, partial_rotary_factor:
 
 @bug.in_step(
     "rotary_frequencies",
+    seen="rotary_frequencies",
     law="channels that do not rotate do not change the frequencies",
     effect="All pairs except the first rotate too fast.",
     repair="Divide by the number of channels that rotate.",
@@ -368,7 +344,6 @@ def frequencies_of_the_whole_head(
 
 @bug.in_step(
     "base_of",
-    seen=FREQUENCIES,
     law="frequency 2i at width 2d equals frequency i at width d",
     effect="Models with larger bases lose their long range.",
     repair="Read rope_theta.",
@@ -381,7 +356,6 @@ def frequencies_of_the_default_base(kind: str, base: float | None, r: int, seq_l
 
 @bug.in_step(
     "powers",
-    seen=FREQUENCIES,
     law="a call does not depend on earlier calls",
     remembers=True,
     effect="The second of two models rotates by the frequencies of the first.",
@@ -395,10 +369,11 @@ def frequencies_cached_without_their_base(memory: Memory, base: float, r: int) -
 
 @bug.in_step(
     "rotary_frequencies",
+    seen="rotary_frequencies",
     law="frequencies form a geometric sequence",
     effect="Far positions are wrong by whole radians.",
     repair="Keep frequencies in float32, outside of the converted parameters.",
-    citations=("huggingface/transformers#29285", "NVIDIA/Megatron-LM#744"),
+    citations="huggingface/transformers#29285; NVIDIA/Megatron-LM#744",
 )
 def frequencies_converted_with_the_module(kind: str, head_dim: int, **given: Any) -> tuple[Array, Array]:
     """A conversion of the module to 16 bits also converts the buffer of its frequencies."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from properties.bugs.kernels import dead_rows, gradients_of, is_causal, masked, 
 from properties.bugs.reference import Mask
 
 bug = Register()
+in_backward = partial(bug.in_step, SDPA_VJP)
+in_row_term = partial(bug.in_step, "row_term")
 
 
 @bug.in_step(
@@ -21,30 +24,28 @@ bug = Register()
     public=True,
     effect="With two or more keys, dq and dk are wrong; dv is correct.",
     repair="Use dS = P ⊙ (dP − Σ P·dP).",
-    citations=("deeplearning4j/libnd4j#440", "Apiquet/DeepLearningFrameworkFromScratchCpp#1"),
+    citations="deeplearning4j/libnd4j#440; Apiquet/DeepLearningFrameworkFromScratchCpp#1",
 )
 def vjp_softmax_diagonal_only(weights: Array, grad_weights: Array) -> Array:
     """The backward of the softmax uses only the diagonal of its Jacobian: dS = P ⊙ (1 − P) ⊙ dP."""
     return weights * (1 - weights) * grad_weights
 
 
-@bug.in_step(
-    "row_term",
+@in_row_term(
     seen=SDPA_VJP,
     without=(SDPA_JVP, MHA_JVP),
     law="key gradients sum to zero",
     public=True,
     effect="With two or more keys, dq and dk are wrong; dv is correct.",
     repair="Subtract Σ P·dP in each row.",
-    citations=("HomericIntelligence/Odyssey#2134",),
+    citations="HomericIntelligence/Odyssey#2134",
 )
 def vjp_missing_rowdot(weights: Array, grad_weights: Array) -> Array:
     """The backward computes dS = P ⊙ dP, without the term of the row."""
     return np.zeros(())
 
 
-@bug.in_step(
-    "row_term",
+@in_row_term(
     seen=SOFTMAX_VJP,
     law="a batch gives the same as its elements one by one",
     effect="Batched gradients are wrong.",
@@ -69,8 +70,7 @@ def softmax_vjp_of_the_logarithm(weights: Array, grad_weights: Array) -> Array:
     return np.asarray(grad_weights - weights * grad_weights.sum(-1, keepdims=True))
 
 
-@bug.in_step(
-    "row_term",
+@in_row_term(
     seen=SOFTMAX_VJP,
     law="score gradients sum to zero",
     effect="Gradients of a row do not sum to 0.",
@@ -82,8 +82,7 @@ def softmax_vjp_subtracts_a_mean(weights: Array, grad_weights: Array) -> Array:
     return np.asarray((weights * grad_weights).mean(-1, keepdims=True))
 
 
-@bug.in_step(
-    "row_term",
+@in_row_term(
     seen=SDPA_JVP,
     law="VJP and JVP are adjoint",
     effect="Tangents of the weights do not sum to 0 if weights are unequal.",
@@ -95,8 +94,7 @@ def jvp_centred_by_the_plain_mean(weights: Array, grad_weights: Array) -> Array:
     return np.asarray(grad_weights.mean(-1, keepdims=True))
 
 
-@bug.in_step(
-    "row_term",
+@in_row_term(
     seen=SOFTMAX_VJP,
     law="reordering scores reorders their results in the same way",
     effect="Rows that are not whole groups of four have wrong gradients, unless their last entries are masked.",
@@ -109,8 +107,7 @@ def softmax_vjp_tail_not_in_the_sum(weights: Array, grad_weights: Array) -> Arra
     return right.row_term(weights[..., :whole_groups], grad_weights[..., :whole_groups])
 
 
-@bug.in_step(
-    "row_term",
+@in_row_term(
     seen=SDPA_VJP,
     law="key gradients sum to zero",
     effect="With as many queries as keys, dq and dk are wrong.",
@@ -120,11 +117,10 @@ def softmax_vjp_tail_not_in_the_sum(weights: Array, grad_weights: Array) -> Arra
 def vjp_row_terms_subtracted_from_columns(weights: Array, grad_weights: Array) -> Array:
     """With as many queries as keys, the code subtracts Σ P·dP of row i from column i."""
     term = right.row_term(weights, grad_weights)
-    return right.transposed(term) if weights.shape[-2] == weights.shape[-1] else term
+    return term.mT if weights.shape[-2] == weights.shape[-1] else term
 
 
-@bug.in_step(
-    "row_term",
+@in_row_term(
     seen=SDPA_VJP,
     law="queries are computed independently",
     effect="After 16 queries, dq and dk are wrong.",
@@ -143,7 +139,7 @@ def vjp_row_terms_of_the_first_tile(weights: Array, grad_weights: Array) -> Arra
     public=True,
     effect="If the cotangent is a transposed or strided view, dq and dk are wrong; dv is correct.",
     repair="Use the strides of the cotangent.",
-    citations=("Dao-AILab/flash-attention#355", "ROCm/aiter#2808", "flagos-ai/FlagAttention#1"),
+    citations="Dao-AILab/flash-attention#355; ROCm/aiter#2808; flagos-ai/FlagAttention#1",
 )
 def vjp_noncontiguous_dout(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """For Σ o·g, the code reads g in memory order."""
@@ -159,7 +155,7 @@ def vjp_noncontiguous_dout(q: Array, k: Array, v: Array, mask: Mask, grad_out: A
     public=True,
     effect="dk and dv miss the last queries, unless their number is at most 64 or a multiple of 64.",
     repair="Round the number of blocks of queries up.",
-    citations=("flagos-ai/FlagGems#898", "flagos-ai/FlagGems#3607"),
+    citations="flagos-ai/FlagGems#898; flagos-ai/FlagGems#3607",
 )
 def vjp_tail_rows_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """With more than 64 queries, the queries after the last full block of 64 add nothing to dk and
@@ -183,9 +179,9 @@ def vjp_queries_overwritten(q: Array, k: Array, v: Array, mask: Mask, grad_out: 
     """Each tile of 32 keys overwrites the part of dq from earlier tiles."""
     p = right.attention_weights(q, k, mask)
     live = right.responding(p, right.visible_entries(mask, p.shape))
-    ds = right.softmax_backward(live, grad_out @ right.transposed(v)) / math.sqrt(max(q.shape[-1], 1))
+    ds = right.softmax_backward(live, grad_out @ v.mT) / math.sqrt(max(q.shape[-1], 1))
     keys = list(tiles(k.shape[-2], 32))[-1]
-    return ds[..., keys] @ k[..., keys, :], right.transposed(ds) @ q, right.transposed(p) @ grad_out
+    return ds[..., keys] @ k[..., keys, :], ds.mT @ q, p.mT @ grad_out
 
 
 @bug.in_operation(
@@ -203,19 +199,18 @@ def vjp_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
     return dq, dk, dv
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     without=(MHA_VJP,),
     law="columns of values are computed independently",
     effect="If values are wider than keys, dq is wrong, while dk and dv are correct.",
     repair="Take the width of values and cotangents from their own last axis.",
-    citations=("XunhaoLai/native-sparse-attention-triton#27",),
+    citations="XunhaoLai/native-sparse-attention-triton#27",
 )
 def vjp_queries_from_the_first_channels(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """For dq, the code reads the first d channels of v and of the cotangent, where d is the width of
     the keys."""
     d, p = q.shape[-1], right.attention_weights(q, k, mask)
-    term = right.row_term(p, grad_out @ right.transposed(v))
+    term = right.row_term(p, grad_out @ v.mT)
     _, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
     return gradients_of((q, k, v[..., :d]), mask, grad_out[..., :d], p, term)[0], dk, dv
 
@@ -233,8 +228,7 @@ def _with_factors(factors: Callable[[Array, Array, float], tuple[float, float]])
     return backward
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     making=True,
     law="VJP and JVP are adjoint",
     effect="dq and dk are √d times too large; dv is correct.",
@@ -246,8 +240,7 @@ def vjp_not_scaled() -> Mutant:
     return _with_factors(lambda q, v, root: (root, root))
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     making=True,
     law="VJP and JVP are adjoint",
     effect="dq is √d times too large; dk and dv are correct.",
@@ -259,8 +252,7 @@ def vjp_queries_not_scaled() -> Mutant:
     return _with_factors(lambda q, v, root: (root, 1.0))
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     making=True,
     law="VJP and JVP are adjoint",
     effect="dk is √d times too large; dq and dv are correct.",
@@ -272,8 +264,7 @@ def vjp_keys_not_scaled() -> Mutant:
     return _with_factors(lambda q, v, root: (1.0, root))
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     making=True,
     law="VJP and JVP are adjoint",
     effect="For such widths, dq is 1.44 times too large.",
@@ -285,8 +276,7 @@ def vjp_queries_scaled_in_base_two() -> Mutant:
     return _with_factors(lambda q, v, root: (1 if q.shape[-1] % 8 else 1 / math.log(2), 1.0))
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     making=True,
     law="VJP and JVP are adjoint",
     without=(MHA_VJP,),
@@ -301,8 +291,7 @@ def vjp_scale_by_value_width() -> Mutant:
     return _with_factors(lambda q, v, root: 2 * (root / math.sqrt(max(v.shape[-1], 1)),))
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     making=True,
     law="queries are computed independently",
     without=(MHA_VJP,),
@@ -315,8 +304,7 @@ def vjp_one_query_scaled_twice() -> Mutant:
     return _with_factors(lambda q, v, root: (1.0, 1.0 if q.shape[-2] > 1 else 1 / root))
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     law="key gradients sum to zero",
     effect="dk is wrong with as many queries as keys; rectangular calls are correct.",
     repair="Use dk = dSᵀ q.",
@@ -327,13 +315,12 @@ def vjp_transpose_missing_when_square(q: Array, k: Array, v: Array, mask: Mask, 
     dq, dk, dv = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
     if q.shape[-2] == k.shape[-2]:
         live = right.responding(right.attention_weights(q, k, mask), right.visible_entries(mask, scores_shape(q, k)))
-        ds = right.softmax_backward(live, grad_out @ right.transposed(v))
+        ds = right.softmax_backward(live, grad_out @ v.mT)
         dk = ds @ q / math.sqrt(max(q.shape[-1], 1))
     return dq, dk, dv
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     law="repeating every key and value changes nothing",
     effect="dv is too large by the sum of exponentials; dq and dk are correct.",
     repair="Divide the exponentials by their sum before the product with g.",
@@ -344,15 +331,14 @@ def vjp_values_not_normalized(q: Array, k: Array, v: Array, mask: Mask, grad_out
     dq, dk, _ = right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
     p = right.attention_weights(q, k, mask)
     largest = p.max(-1, keepdims=True)
-    return dq, dk, right.transposed(p / np.where(largest == 0, 1.0, largest)) @ grad_out
+    return dq, dk, (p / np.where(largest == 0, 1.0, largest)).mT @ grad_out
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     law="the content of keys masked for all queries does not matter",
     effect="Masked keys and values get gradients, and other gradients may overflow.",
     repair="Mask the recomputed scores like the forward.",
-    citations=("hao-ai-lab/FastVideo#925", "pytorch/pytorch#27461"),
+    citations="hao-ai-lab/FastVideo#925; pytorch/pytorch#27461",
 )
 def vjp_mask_forgotten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array) -> Gradients:
     """The backward recomputes weights from unmasked scores and the masked log-sum-exp; it skips
@@ -366,8 +352,7 @@ def vjp_mask_forgotten(q: Array, k: Array, v: Array, mask: Mask, grad_out: Array
         return gradients_of((q, k, v), mask, grad_out, p)
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     law="derivatives do not pass through masked entries",
     effect="On the causal path, each key gets a gradient from the query before it.",
     repair="Compare positions in the backward like in the forward.",
@@ -380,8 +365,7 @@ def vjp_causal_diagonal_off_by_one(q: Array, k: Array, v: Array, mask: Mask, gra
     return right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out)
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     law="a fully masked row follows its convention",
     effect="A fully masked query gives gradients to all values, and to queries and keys.",
     repair="Set its weights to 0 in the backward too.",
@@ -397,8 +381,7 @@ def vjp_dead_rows_uniform(q: Array, k: Array, v: Array, mask: Mask, grad_out: Ar
     )
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     law="a batch gives the same as its elements one by one",
     effect="Gradients shrink with the size of the batch.",
     repair="Leave the mean to the loss.",
@@ -410,8 +393,7 @@ def vjp_divided_by_the_batch(q: Array, k: Array, v: Array, mask: Mask, grad_out:
     return tuple(g / batch for g in right.scaled_dot_product_attention_vjp(q, k, v, mask, grad_out))
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     law="VJP and JVP are adjoint",
     effect="For an odd width, the last channel of dq is 0.",
     repair="Store the last channel too.",
@@ -425,8 +407,7 @@ def vjp_odd_lane_dropped(q: Array, k: Array, v: Array, mask: Mask, grad_out: Arr
     return dq, dk, dv
 
 
-@bug.in_step(
-    SDPA_VJP,
+@in_backward(
     law="key gradients sum to zero",
     effect="dq and dk have seven correct digits instead of sixteen, and fewer if the values have a common offset.",
     repair="Save the output in the precision of the gradient, or sum P·dP.",

@@ -17,7 +17,6 @@ from properties.bugs.reference import (
     row_term,
     scaled,
     scores_of,
-    transposed,
     visible_entries,
 )
 
@@ -110,10 +109,10 @@ def gradients_of(
     by default Σ P·dP.
     """
     q, k, v = inputs
-    grad_weights = grad_out @ transposed(v)
+    grad_weights = grad_out @ v.mT
     live = responding(p, visible_entries(mask, p.shape))
     ds = scaled(live * (grad_weights - (row_term(p, grad_weights) if term is None else term)), q.shape[-1])
-    return ds @ k, transposed(ds) @ q, transposed(p) @ grad_out
+    return ds @ k, ds.mT @ q, p.mT @ grad_out
 
 
 def joined(x: Array) -> Array:

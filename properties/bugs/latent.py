@@ -8,14 +8,11 @@ from oracles.ball import Array
 from properties.bugs import reference_latent as right
 from properties.bugs.bug import LATENT, Register
 
-bug = Register()
-_LAW = "latent attention is within its error limit"
+bug = Register(seen=LATENT, law="latent attention is within its error limit")
 
 
 @bug.in_step(
     "latent_values",
-    seen=LATENT,
-    law=_LAW,
     effect="Outputs mix rotated channels into the values.",
     repair="Take the first value_dim channels.",
     origin="some caches store the rotated channels before the compressed ones",
@@ -27,8 +24,6 @@ def latent_values_last(latent: Array, value_dim: int) -> Array:
 
 @bug.in_step(
     "latent_keys",
-    seen=LATENT,
-    law=_LAW,
     effect="Scores ignore the positions.",
     repair="Add the product of the rotated channels to the scores.",
     origin="kernels compute the scores of compressed and of rotated channels by two products",
@@ -42,8 +37,6 @@ def latent_keys_without_rotated_channels(latent: Array, value_dim: int) -> Array
 
 @bug.in_step(
     "latent_keys",
-    seen=LATENT,
-    law=_LAW,
     effect="Scores ignore what the tokens say.",
     repair="Add the product of the compressed channels to the scores.",
     origin="kernels compute the scores of compressed and of rotated channels by two products",
@@ -57,8 +50,6 @@ def latent_keys_of_rotated_channels_only(latent: Array, value_dim: int) -> Array
 
 @bug.in_step(
     "latent_keys",
-    seen=LATENT,
-    law=_LAW,
     effect="All elements of a batch attend to the keys of the first one.",
     repair="Advance the latent rows with the batch.",
     origin="the latent rows have no axis of heads, so their strides differ from those of q",
@@ -71,10 +62,9 @@ def latent_rows_of_the_first_problem(latent: Array, value_dim: int) -> Array:
 
 @bug.in_operation(
     LATENT,
-    law=_LAW,
     effect="The softmax is too flat, because the latent rows are wider than the heads of the model.",
     repair="Use the scale that is given: 1/√(d_nope + r).",
-    citations=("ollama/ollama#13893", "vllm-project/vllm#48652", "NVIDIA/Megatron-LM#1501"),
+    citations="ollama/ollama#13893; vllm-project/vllm#48652; NVIDIA/Megatron-LM#1501",
 )
 def latent_scale_of_the_latent_width(
     q: Array, latent: Array, value_dim: int, scale: float, **options: Any

@@ -8,15 +8,12 @@ from oracles.ball import Array
 from properties.bugs import reference_layer as right
 from properties.bugs.bug import LAYER, Register
 
-bug = Register()
-_LAW = "a layer of attention is within its error limit"
+bug = Register(seen=LAYER, law="a layer of attention is within its error limit")
 Biases = dict[str, Any]
 
 
 @bug.in_step(
     "layer_biases",
-    seen=LAYER,
-    law=_LAW,
     effect="Scores miss the product of the bias and the keys.",
     repair="Add the bias to x·wq.",
     origin="checkpoints without biases load without a message",
@@ -28,8 +25,6 @@ def layer_queries_without_a_bias(biases: Biases, num_heads: int, scale: float | 
 
 @bug.in_step(
     "layer_biases",
-    seen=LAYER,
-    law=_LAW,
     effect="All outputs miss the same row.",
     repair="Add the bias to context·wv.",
     origin="checkpoints without biases load without a message",
@@ -41,8 +36,6 @@ def layer_values_without_a_bias(biases: Biases, num_heads: int, scale: float | N
 
 @bug.in_step(
     "layer_biases",
-    seen=LAYER,
-    law=_LAW,
     effect="The bias of the output is too large by the number of heads.",
     repair="Add the bias once, after the heads are summed.",
     origin="each head multiplies its part of wo, and adds the bias",
@@ -54,7 +47,6 @@ def layer_output_bias_for_each_head(biases: Biases, num_heads: int, scale: float
 
 @bug.in_step(
     "layer_biases",
-    seen=LAYER,
     law="repeating key heads for each query head changes nothing",
     effect="Queries have the bias of the keys.",
     repair="Split a fused bias in the order of its weights.",
@@ -69,8 +61,6 @@ def layer_biases_of_queries_and_keys_exchanged(biases: Biases, num_heads: int, s
 
 @bug.in_step(
     "layer_biases",
-    seen=LAYER,
-    law=_LAW,
     effect="The bias of the queries is too large by 1/scale.",
     repair="Scale x·wq + bq as a whole.",
     origin="the scale is folded into the weights of a checkpoint, and not into the bias",
@@ -85,8 +75,6 @@ def layer_bias_after_the_scale(biases: Biases, num_heads: int, scale: float | No
 
 @bug.in_step(
     "layer_tokens",
-    seen=LAYER,
-    law=_LAW,
     effect="Layers with a context attend to x.",
     repair="Make keys and values of the context.",
     origin="a layer of self-attention is used again",
@@ -98,8 +86,6 @@ def layer_context_ignored(x: Array, context: Array) -> tuple[Array, Array, Array
 
 @bug.in_step(
     "layer_tokens",
-    seen=LAYER,
-    law=_LAW,
     effect="Outputs mix tokens of x by their weights over the context.",
     repair="Make the values of the context too.",
     origin="the layer takes key and value apart, and the caller gives value=x",
@@ -111,8 +97,6 @@ def layer_values_of_x(x: Array, context: Array) -> tuple[Array, Array, Array]:
 
 @bug.in_step(
     "layer_tokens",
-    seen=LAYER,
-    law=_LAW,
     effect="The context attends to itself.",
     repair="Make the queries of x.",
     origin="the order of the arguments differs between libraries: query first, or memory first",
@@ -124,7 +108,6 @@ def layer_queries_of_the_context(x: Array, context: Array) -> tuple[Array, Array
 
 @bug.in_step(
     "layer_weights",
-    seen=LAYER,
     law="repeating key heads for each query head changes nothing",
     effect="Heads have parts of the weights of other heads; one head is correct.",
     repair="Split the columns into all queries, all keys, all values.",
@@ -140,8 +123,6 @@ def layer_fused_weights_split_by_head(wq: Array, wk: Array, wv: Array, num_heads
 
 @bug.in_step(
     "layer_scale",
-    seen=LAYER,
-    law=_LAW,
     effect="Attention is too flat or too sharp, unless x is as wide as a head.",
     repair="Divide by the root of head_dim.",
     origin="with one head both widths are equal",
@@ -153,8 +134,6 @@ def layer_scale_of_the_model_width(scale: float | None, x: Array) -> float | Non
 
 @bug.in_step(
     "output_with_bias",
-    seen=LAYER,
-    law=_LAW,
     effect="Tokens that see no token have the output 0.",
     repair="Add the bias to these tokens too.",
     origin="the layer sets masked rows to 0 after its last projection",

@@ -1,5 +1,6 @@
 """Known bugs of padding masks, combined masks, table lookups, and adding encodings."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ from properties.bugs.bug import Register
 from properties.bugs.reference import padding_mask
 
 bug = Register()
+in_padding_mask = partial(bug.in_operation, "padding_mask")
+in_combine_masks = partial(bug.in_operation, "combine_masks")
+in_table_lookup = partial(bug.in_step, "table_lookup")
 
 
-@bug.in_operation(
-    "padding_mask",
+@in_padding_mask(
     law="a padding mask makes exactly the positions of each sequence visible",
     effect="Queries attend to the first position of padding.",
     repair="Make position j visible if j < length.",
@@ -24,8 +27,7 @@ def padding_one_too_many(lengths: Any, max_len: int) -> Any:
     return np.arange(max_len) <= lengths[:, None]
 
 
-@bug.in_operation(
-    "padding_mask",
+@in_padding_mask(
     law="a padding mask makes exactly the positions of each sequence visible",
     effect="The mask covers the ends of sequences, and queries attend to padding.",
     repair="Compare positions with lengths from the padded side, here the end.",
@@ -36,8 +38,7 @@ def padding_at_the_beginning(lengths: Any, max_len: int) -> Any:
     return np.arange(max_len) >= max_len - lengths[:, None]
 
 
-@bug.in_operation(
-    "padding_mask",
+@in_padding_mask(
     law="a padding mask makes exactly the positions of each sequence visible",
     effect="All positions of an empty sequence are visible.",
     repair="Compare each position with the length.",
@@ -49,8 +50,7 @@ def padding_empty_sequence_is_full(lengths: Any, max_len: int) -> Any:
     return np.arange(max_len) <= (lengths[:, None] - 1) % max(max_len, 1)
 
 
-@bug.in_operation(
-    "padding_mask",
+@in_padding_mask(
     law="a padding mask makes exactly the positions of each sequence visible",
     effect="The mask depends on the longest sequence of the batch.",
     repair="Compare with the lengths themselves.",
@@ -61,8 +61,7 @@ def padding_relative_to_the_end(lengths: Any, max_len: int) -> Any:
     return np.arange(max_len) < lengths[:, None] * max_len // lengths.max(initial=1)
 
 
-@bug.in_operation(
-    "padding_mask",
+@in_padding_mask(
     law="a padding mask makes exactly the positions of each sequence visible",
     effect="Sequences have the masks of other sequences, unless the batch is sorted.",
     repair="Restore the order of the batch.",
@@ -73,8 +72,7 @@ def padding_sorted_by_length(lengths: Any, max_len: int) -> Any:
     return padding_mask(np.sort(lengths)[::-1], max_len)
 
 
-@bug.in_operation(
-    "padding_mask",
+@in_padding_mask(
     law="empty arrays give empty results",
     effect="An empty batch raises ValueError.",
     repair="Compare up to max_len.",
@@ -87,12 +85,11 @@ def padding_of_nothing_raises(lengths: Any, max_len: int) -> Any:
     return output
 
 
-@bug.in_operation(
-    "combine_masks",
+@in_combine_masks(
     law="causal and padding masks combine by a logical and",
     effect="Queries attend to the future and to padding if one of the masks shows them.",
     repair="Combine masks of visible entries by `and`, and masks of masked entries by `or`.",
-    citations=("lucidrains/local-attention#5", "NVIDIA/TransformerEngine#1271"),
+    citations="lucidrains/local-attention#5; NVIDIA/TransformerEngine#1271",
 )
 def combined_by_or(first: Any, second: Any) -> Any:
     """The code combines the masks by `or`, which is correct for masks whose true entries are
@@ -100,20 +97,18 @@ def combined_by_or(first: Any, second: Any) -> Any:
     return first | second
 
 
-@bug.in_operation(
-    "combine_masks",
+@in_combine_masks(
     law="all-true masks change nothing, all-false masks mask everything",
     effect="Queries attend to padding only.",
     repair="Convert both masks to one polarity.",
-    citations=("InseeFrLab/torchTextClassifiers#92",),
+    citations="InseeFrLab/torchTextClassifiers#92",
 )
 def combined_second_inverted(first: Any, second: Any) -> Any:
     """The code treats true entries of the second mask as masked, as in many padding masks."""
     return first & ~second
 
 
-@bug.in_operation(
-    "combine_masks",
+@in_combine_masks(
     law="all-true masks change nothing, all-false masks mask everything",
     effect="Queries attend to keys that are masked in both masks.",
     repair="Combine masks by `and`.",
@@ -124,8 +119,7 @@ def combined_where_equal(first: Any, second: Any) -> Any:
     return first == second
 
 
-@bug.in_operation(
-    "combine_masks",
+@in_combine_masks(
     law="causal and padding masks combine by a logical and",
     effect="Queries with a fully masked row attend to the keys of the first mask.",
     repair="Keep fully masked rows; attention has a convention for them.",
@@ -137,8 +131,7 @@ def combined_keeps_a_dead_row(first: Any, second: Any) -> Any:
     return np.where(combined.any(-1, keepdims=True), combined, first)
 
 
-@bug.in_operation(
-    "combine_masks",
+@in_combine_masks(
     law="a broadcast mask gives the same as the full mask",
     effect="With as many sequences as queries, padding is masked along the queries.",
     repair="Give padding an axis for the queries, and keep axes of size 1.",
@@ -152,8 +145,7 @@ def combined_square_batch_along_queries(first: Any, second: Any) -> Any:
     return first & second
 
 
-@bug.in_operation(
-    "combine_masks",
+@in_combine_masks(
     law="empty arrays give empty results",
     effect="Masks without columns raise ValueError.",
     repair="Return masks without columns unchanged.",
@@ -165,32 +157,29 @@ def combined_without_entries_raises(first: Any, second: Any) -> Any:
     return combined & (np.arange(combined.shape[-1]) >= combined.argmax(-1)[..., None])
 
 
-@bug.in_step(
-    "table_lookup",
+@in_table_lookup(
     law="a lookup in a table of row numbers returns the requested numbers",
     effect="The entry of index 0 is lost.",
     repair="Treat a row as padding only if it is declared.",
-    citations=("facebookresearch/fairseq#1187",),
+    citations="facebookresearch/fairseq#1187",
 )
 def lookup_padding_row(table: Array, indices: Any) -> Array:
     """The code treats row 0 as the padding row and returns zeros for it."""
     return np.where((indices == 0)[..., None], 0.0, table[indices])
 
 
-@bug.in_step(
-    "table_lookup",
+@in_table_lookup(
     law="a lookup in a table of row numbers returns the requested numbers",
     effect="Index 0 gives the last row, and every other index gives the previous row.",
     repair="Count rows from 0, or shift the indices of a table from another language.",
-    citations=("mlverse/torch#220 (indices from 1, where an index of 0 raises instead)",),
+    citations="mlverse/torch#220 (indices from 1, where an index of 0 raises instead)",
 )
 def lookup_counts_from_one(table: Array, indices: Any) -> Array:
     """Indices count from 1, so 0 wraps around to the end."""
     return np.asarray(table[indices - 1])
 
 
-@bug.in_step(
-    "table_lookup",
+@in_table_lookup(
     law="a lookup in a table of row numbers returns the requested numbers",
     requires=("large sizes",),
     effect="Indices from 128 on read rows from the end of the table.",
@@ -212,7 +201,7 @@ def lookup_in_eight_bits(table: Array, indices: Any) -> Array:
 def lookup_sorted(table: Array, indices: Any) -> Array:
     """The code sorts the indices to read memory in order, and does not restore the order of the
     rows."""
-    return np.asarray(table[np.sort(indices, axis=None).reshape(indices.shape)])
+    return table[np.sort(indices, axis=None).reshape(indices.shape)]
 
 
 @bug.in_operation(
@@ -243,8 +232,7 @@ def lookup_indices_transposed(table: Array, indices: Any) -> Array:
     return np.asarray(table[indices.T if indices.ndim == 2 and indices.shape[0] == indices.shape[1] else indices])
 
 
-@bug.in_step(
-    "table_lookup",
+@in_table_lookup(
     law="unrequested table rows do not matter",
     effect="Each row depends on all other rows.",
     repair="Return the rows of the table unchanged.",
@@ -255,8 +243,7 @@ def lookup_subtracts_the_mean(table: Array, indices: Any) -> Array:
     return np.asarray((table - table.mean(0))[indices])
 
 
-@bug.in_step(
-    "table_lookup",
+@in_table_lookup(
     law="empty arrays give empty results",
     effect="A lookup without indices raises ValueError.",
     repair="Use a maximum with an initial value.",
@@ -277,7 +264,7 @@ def lookup_no_indices_raises(table: Array, indices: Any) -> Array:
     repair=(
         "Index with the position; an offset of padding_idx + 1 belongs to checkpoints whose tables have two more rows."
     ),
-    citations=("huggingface/transformers#20761", "huggingface/transformers#22359", "huggingface/transformers#5285"),
+    citations="huggingface/transformers#20761; huggingface/transformers#22359; huggingface/transformers#5285",
 )
 def learned_pe_start_offset(table: Array, seq_len: int, start_pos: int = 0) -> Array:
     """Position p reads row p + 2, limited to the last row of the table."""
@@ -302,7 +289,7 @@ def learned_last_chunk_early(table: Array, seq_len: int, start_pos: int = 0) -> 
     law="adding an encoding of zeros changes nothing",
     effect="Tokens have √dim times more weight than positions.",
     repair="Scale embeddings where they are looked up.",
-    citations=("khirotaka/SAnD#3",),
+    citations="khirotaka/SAnD#3",
 )
 def add_scales_by_root_of_width(x: Array, pos: Array) -> Array:
     """The code multiplies x by √dim before it adds the encoding."""
@@ -314,7 +301,7 @@ def add_scales_by_root_of_width(x: Array, pos: Array) -> Array:
     law="a batch gives the same as its elements one by one",
     effect="All tokens of a sequence have the same encoding, which differs between sequences.",
     repair="Add the encoding along the axis of the sequence.",
-    citations=("songyangco/GETNext#2", "tanjimin/C.Origami#42", "KasperGroesLudvigsen/influenza_transformer#9"),
+    citations="songyangco/GETNext#2; tanjimin/C.Origami#42; KasperGroesLudvigsen/influenza_transformer#9",
 )
 def add_along_batch_axis(x: Array, pos: Array) -> Array:
     """If there are enough rows, the code adds row b of the encoding to batch element b."""
@@ -347,7 +334,7 @@ _ENTRIES_OF = "a bias by relative position equals the entries of its table"
     law=_ENTRIES_OF,
     effect="Distances from half of the buckets on get entries of other distances.",
     repair="Take logarithms of distances.",
-    citations=("huggingface/candle#727",),
+    citations="huggingface/candle#727",
 )
 def relative_buckets_of_equal_width(distance: Any, half: int, max_distance: int) -> Any:
     """Buckets beyond the first half have the same width, not the same ratio of borders."""
@@ -360,7 +347,7 @@ def relative_buckets_of_equal_width(distance: Any, half: int, max_distance: int)
     law=_ENTRIES_OF,
     effect="Far keys get the entries of the other direction, or the lookup raises IndexError.",
     repair="Limit the bucket to the last one of its direction.",
-    citations=("huggingface/candle#1312",),
+    citations="huggingface/candle#1312",
 )
 def relative_buckets_without_a_last_one(distance: Any, buckets: int, max_distance: int) -> Any:
     """The code does not limit the bucket of distances beyond the largest one that matters."""
@@ -375,7 +362,7 @@ def relative_buckets_without_a_last_one(distance: Any, buckets: int, max_distanc
     law=_ENTRIES_OF,
     effect="A decoder uses half of its table for the keys before a query, and distances share buckets too early.",
     repair="Pass what the layer is: encoders have both directions, decoders one.",
-    citations=("huggingface/transformers#8518",),
+    citations="huggingface/transformers#8518",
 )
 def relative_buckets_both_ways(ahead: Any, buckets: int, bidirectional: bool, max_distance: int) -> Any:
     """The code has buckets for both directions, also where only one is asked for."""

@@ -4,6 +4,7 @@ and merges heads, and the weights of heads.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from properties.bugs.records import MultiHead
 from properties.bugs.reference import Mask
 
 bug = Register()
+in_grouped_attention = partial(bug.in_operation, GQA)
+in_multi_head = partial(bug.in_operation, MHA)
 
 
 @bug.in_step(
@@ -25,7 +28,7 @@ bug = Register()
     public=True,
     effect="Query heads use the keys of another group, unless there is one group or each head has its own keys.",
     repair="Repeat each key head and each value head for its group of query heads, as np.repeat does.",
-    citations=("onnx/onnx#7274", "apple/axlearn#842", "HazyResearch/HipKittens#22", "ggml-org/llama.cpp#3364"),
+    citations="onnx/onnx#7274; apple/axlearn#842; HazyResearch/HipKittens#22; ggml-org/llama.cpp#3364",
 )
 def gqa_tile_vs_repeat_interleave(heads: int, groups: int) -> Any:
     """Query head h uses key head h % H_kv instead of h // (H / H_kv)."""
@@ -38,7 +41,7 @@ def gqa_tile_vs_repeat_interleave(heads: int, groups: int) -> Any:
     law="heads are computed independently",
     effect="Some key heads are never used; the result is correct if a group has as many heads as there are groups.",
     repair="Divide by the size of a group, not by the number of groups.",
-    citations=("PSAL-POSTECH/ONNXim#34",),
+    citations="PSAL-POSTECH/ONNXim#34",
 )
 def gqa_divided_by_key_heads(heads: int, groups: int) -> Any:
     """Query head h uses key head h // H_kv, limited to the last key head."""
@@ -58,8 +61,7 @@ def gqa_group_is_a_power_of_two(heads: int, groups: int) -> Any:
     return np.minimum(np.arange(heads) >> (heads // groups).bit_length() - 1, groups - 1)
 
 
-@bug.in_operation(
-    GQA,
+@in_grouped_attention(
     law="with head_dim 0 all weights are equal",
     effect="Weights come from one key head and values from another.",
     repair="Index keys and values the same way.",
@@ -73,8 +75,7 @@ def gqa_values_tiled(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     )
 
 
-@bug.in_operation(
-    GQA,
+@in_grouped_attention(
     law="a batch gives the same as its elements one by one",
     effect=(
         "The first batch element is correct, the others attend to its keys and values; calls without groups are "
@@ -90,8 +91,7 @@ def gqa_keys_of_the_first_in_the_batch(q: Array, k: Array, v: Array, mask: Mask 
     return right.grouped_query_attention(q, k, v, mask)
 
 
-@bug.in_operation(
-    GQA,
+@in_grouped_attention(
     law="repeating key heads for each query head changes nothing",
     effect="Heads have the masks of other heads.",
     repair="Index the mask by the query head.",
@@ -105,8 +105,7 @@ def gqa_mask_of_the_key_head(q: Array, k: Array, v: Array, mask: Mask = None) ->
     return right.grouped_query_attention(q, k, v, mask)
 
 
-@bug.in_operation(
-    GQA,
+@in_grouped_attention(
     law="the order of heads does not matter",
     effect="With grouped heads, masks that differ between queries apply to the wrong queries.",
     repair="Mask row r of a packed group as query r % n_q.",
@@ -121,8 +120,7 @@ def gqa_packed_rows_masked_by_division(q: Array, k: Array, v: Array, mask: Mask 
     return right.grouped_query_attention(q, k, v, visible[..., np.arange(heads)[:, None], rows, :])
 
 
-@bug.in_operation(
-    GQA,
+@in_grouped_attention(
     law="the content of keys masked for all queries does not matter",
     effect="With one key head, queries attend to masked keys.",
     repair="Apply the mask on this path too.",
@@ -143,12 +141,11 @@ def computed_heads(heads: int, groups: int, block: int = 4) -> Any:
     return ((number[:, None] // group == group_of) & (number[:, None] % group // block == block_of)).any(1)
 
 
-@bug.in_operation(
-    GQA,
+@in_grouped_attention(
     law="grouped-query attention is within its error limit",
     effect="Heads of the second group and of later groups are zeros.",
     repair="Split the program's number by the number of blocks of a group.",
-    citations=("flagos-ai/FlagGems#3759",),
+    citations="flagos-ai/FlagGems#3759",
 )
 def gqa_programs_split_by_the_group_size(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """A program computes up to 4 heads of one group, but the code splits its number by the size of a
@@ -166,7 +163,7 @@ def gqa_programs_split_by_the_group_size(q: Array, k: Array, v: Array, mask: Mas
     public=True,
     effect="With several heads, each head mixes tokens with channels; one head or one token is correct.",
     repair="Reshape to (n, heads, width), then exchange tokens and heads.",
-    citations=("reczoo/FuxiCTR#30", "649453932/Chinese-Text-Classification-Pytorch#53", "hyunwoongko/transformer#15"),
+    citations="reczoo/FuxiCTR#30; 649453932/Chinese-Text-Classification-Pytorch#53; hyunwoongko/transformer#15",
 )
 def mha_split_heads_view() -> tuple[Callable[..., Array], ...]:
     """The code reshapes projections (n, heads·width) to (heads, n, width) without a transpose, and
@@ -181,7 +178,7 @@ def mha_split_heads_view() -> tuple[Callable[..., Array], ...]:
     public=True,
     effect="Heads get columns of other heads, unless there is one head or heads have one channel.",
     repair="Give head h the columns h·width to (h + 1)·width.",
-    citations=("tenstorrent/tt-metal#6243",),
+    citations="tenstorrent/tt-metal#6243",
 )
 def mha_strided_head_split(x: Array, num_heads: int) -> Array:
     """Head h takes the columns h, h + heads, h + 2·heads …, but the code merges outputs in blocks."""
@@ -195,9 +192,8 @@ def mha_strided_head_split(x: Array, num_heads: int) -> Array:
     effect="The output of each token mixes several tokens.",
     repair="Exchange heads and tokens before the reshape.",
     citations=(
-        "jsbaan/transformer-from-scratch#6",
-        "ajhalthor/Transformer-Neural-Network#4",
-        "jadore801120/attention-is-all-you-need-pytorch#7",
+        "jsbaan/transformer-from-scratch#6; ajhalthor/Transformer-Neural-Network#4; "
+        "jadore801120/attention-is-all-you-need-pytorch#7"
     ),
 )
 def mha_merged_without_transpose(x: Array) -> Array:
@@ -229,22 +225,20 @@ def mha_layout_guessed_from_the_shape() -> tuple[Callable[..., Array], ...]:
     return split, lambda x: joined(x) if x.shape[-2] == x.shape[-3] else right.merge_heads(x)
 
 
-@bug.in_operation(
-    MHA,
+@in_multi_head(
     record=MultiHead,
     law="value and output gradients satisfy v.T @ dv = out.T @ grad_out",
     public=True,
     effect="For some widths of heads, tokens attend to the future and to padding.",
     repair="Pass the mask to every path.",
-    citations=("keras-team/keras#23038", "pytorch/pytorch#99282", "facebookresearch/xformers#103"),
+    citations="keras-team/keras#23038; pytorch/pytorch#99282; facebookresearch/xformers#103",
 )
 def mha_fused_path_drops_mask(call: MultiHead) -> Array:
     """The code ignores the mask if the width of a head is a multiple of 8."""
     return right.multi_head_attention(*call._replace(mask=call.mask if call.head_width % 8 else None))
 
 
-@bug.in_operation(
-    MHA,
+@in_multi_head(
     record=MultiHead,
     law="multi-head attention with one head equals attention",
     effect="Weights come from the values, and outputs are averages of the keys.",
@@ -256,8 +250,7 @@ def mha_keys_and_values_exchanged(call: MultiHead) -> Array:
     return right.multi_head_attention(*call._replace(wk=call.wv, wv=call.wk))
 
 
-@bug.in_operation(
-    MHA,
+@in_multi_head(
     record=MultiHead,
     law="multi-head attention with one head equals attention",
     effect="The output projection is transposed if the heads together are as wide as the model.",
@@ -270,8 +263,7 @@ def mha_square_output_weights_transposed(call: MultiHead) -> Array:
     return right.multi_head_attention(*call._replace(wo=call.wo.T if is_square else call.wo))
 
 
-@bug.in_operation(
-    MHA,
+@in_multi_head(
     record=MultiHead,
     law="heads are computed independently",
     effect="The output contains the input.",
@@ -365,34 +357,31 @@ def mha_vjp_first_token_frozen(*arguments: Any) -> Any:
     return dx, *dw
 
 
-@bug.in_operation(
-    MHA,
+@in_multi_head(
     record=MultiHead,
     law="heads are computed independently",
     effect="Attention is too flat or too sharp.",
     repair="Scale by the width of a head.",
-    citations=("tenstorrent/tt-metal#56789",),
+    citations="tenstorrent/tt-metal#56789",
 )
 def mha_scale_by_number_of_heads(call: MultiHead) -> Array:
     """The scale is 1/√heads instead of 1/√width."""
     return right.multi_head_attention(*call._replace(wq=call.wq * np.sqrt(call.head_width / call.num_heads)))
 
 
-@bug.in_operation(
-    MHA,
+@in_multi_head(
     record=MultiHead,
     law="multi-head attention with one head equals attention",
     effect="Attention is too flat by the root of the number of heads.",
     repair="Scale by the width of a head.",
-    citations=("lucidrains/vit-pytorch#65", "omihub777/ViT-CIFAR#12", "Graylab/DL4Proteins-notebooks#12"),
+    citations="lucidrains/vit-pytorch#65; omihub777/ViT-CIFAR#12; Graylab/DL4Proteins-notebooks#12",
 )
 def mha_scale_by_model_width(call: MultiHead) -> Array:
     """The scale is 1/√d_model instead of 1/√width."""
     return right.multi_head_attention(*call._replace(wq=call.wq * np.sqrt(call.head_width / max(len(call.wq), 1))))
 
 
-@bug.in_operation(
-    MHA,
+@in_multi_head(
     record=MultiHead,
     law="the order of heads does not matter",
     effect="All other heads attend to masked keys.",
@@ -445,4 +434,4 @@ def mha_vjp_value_path_dropped(grads: list[Array], weights: list[Array]) -> Arra
 )
 def mha_vjp_averages_the_batch(x: Array, rank: int) -> Array:
     """The gradients of the weights are means over the batch instead of sums."""
-    return np.asarray(right.summed(x, rank) / max(math.prod(x.shape[: x.ndim - rank]), 1))
+    return right.summed(x, rank) / max(math.prod(x.shape[: x.ndim - rank]), 1)

@@ -3,6 +3,7 @@ keys, and where its results go.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from properties.bugs import reference_packed as right
 from properties.bugs.bug import Register
 from properties.bugs.reference_packed import Packing
 
-bug = Register()
 PACKED, VJP = "packed_attention", "packed_attention_vjp"
+bug = Register(seen=PACKED)
+in_key_rows = partial(bug.in_step, "key_rows")
 ALONE, ORDER = "a sequence gives the same result alone", "the order of sequences does not matter"
 UNUSED, AGREES = (
     "rows that no sequence uses do not matter",
@@ -35,62 +37,53 @@ def _among(rows: Any, total: int) -> Any:
 # -- Which keys belong to a sequence ---------------------------------------------------------------
 
 
-@bug.in_step(
-    "key_rows",
-    seen=PACKED,
+@in_key_rows(
     law=ALONE,
     effect="In cross attention, sequences see keys of other sequences.",
     repair="Find the keys by cu_k.",
-    citations=("vllm-project/vllm-omni#3525",),
+    citations="vllm-project/vllm-omni#3525",
 )
 def packed_keys_by_the_boundaries_of_queries(packing: Packing, sequence: int) -> Any:
     """The code finds the keys of a sequence by the boundaries of the queries."""
     return _among(np.arange(packing.cu_q[sequence], packing.cu_q[sequence + 1]), packing.total_k)
 
 
-@bug.in_step(
-    "key_rows",
-    seen=PACKED,
+@in_key_rows(
     law=ALONE,
     effect="Short sequences see the keys of the sequences behind them.",
     repair="Use the length of the sequence.",
-    citations=("Dao-AILab/flash-attention#1192", "vllm-project/flash-attention#18"),
+    citations="Dao-AILab/flash-attention#1192; vllm-project/flash-attention#18",
 )
 def packed_keys_of_the_longest_length(packing: Packing, sequence: int) -> Any:
     """The code takes max_seqlen_k as the number of keys of each sequence."""
     return _among(packing.cu_k[sequence] + np.arange(packing.longest_k), packing.total_k)
 
 
-@bug.in_step(
-    "key_rows",
-    seen=PACKED,
+@in_key_rows(
     law=UNUSED,
     effect="Queries attend to keys that are not valid.",
     repair="Stop at seqused_k.",
-    citations=("jax-ml/jax#23349",),
+    citations="jax-ml/jax#23349",
 )
 def packed_used_keys_ignored(packing: Packing, sequence: int) -> Any:
     """The code ignores seqused_k and reads all keys that a sequence owns."""
     return np.arange(packing.cu_k[sequence], packing.cu_k[sequence + 1])
 
 
-@bug.in_step(
-    "key_rows",
+@in_key_rows(
     seen=VJP,
     without=(PACKED,),
     law=UNUSED,
     effect="The forward is right, and gradients are wrong where sequences use a part of their keys.",
     repair="Use seqused_k in the backward too.",
-    citations=("Dao-AILab/flash-attention#2167",),
+    citations="Dao-AILab/flash-attention#2167",
 )
 def packed_used_keys_ignored_by_the_backward(packing: Packing, sequence: int) -> Any:
     """The backward ignores seqused_k and reads all keys that a sequence owns."""
     return np.arange(packing.cu_k[sequence], packing.cu_k[sequence + 1])
 
 
-@bug.in_step(
-    "key_rows",
-    seen=PACKED,
+@in_key_rows(
     law=ALONE,
     effect="Sequences miss keys, or see keys of the next sequence.",
     repair="Read the length at the index of the sequence.",
@@ -101,9 +94,7 @@ def packed_key_length_of_the_sequence_before(packing: Packing, sequence: int) ->
     return _among(packing.cu_k[sequence] + np.arange(packing.lengths_k[max(sequence - 1, 0)]), packing.total_k)
 
 
-@bug.in_step(
-    "key_rows",
-    seen=PACKED,
+@in_key_rows(
     law=ALONE,
     effect="Each sequence sees the first key of the next one.",
     repair="End before cu_k[b + 1].",
@@ -114,78 +105,66 @@ def packed_first_key_of_the_next_sequence(packing: Packing, sequence: int) -> An
     return _among(packing.cu_k[sequence] + np.arange(packing.lengths_k[sequence] + 1), packing.total_k)
 
 
-@bug.in_step(
-    "key_rows",
-    seen=PACKED,
+@in_key_rows(
     law=ALONE,
     effect="The last block of a sequence reaches into the next sequence.",
     repair="Mask the keys of the last block by the length of the sequence.",
-    citations=("tile-ai/tilelang#2010",),
+    citations="tile-ai/tilelang#2010",
 )
 def packed_keys_in_whole_blocks(packing: Packing, sequence: int, tile: int = 16) -> Any:
     """The code reads whole blocks of {tile} keys, with no limit at the end of a sequence."""
     return _among(packing.cu_k[sequence] + np.arange(-(-packing.lengths_k[sequence] // tile) * tile), packing.total_k)
 
 
-@bug.in_step(
-    "key_rows",
-    seen=PACKED,
+@in_key_rows(
     law=ALONE,
     effect="Documents attend to each other.",
     repair="Mask by the boundaries.",
-    citations=("Tencent-Hunyuan/HunyuanVideo#310", "axolotl-ai-cloud/axolotl#3796"),
+    citations="Tencent-Hunyuan/HunyuanVideo#310; axolotl-ai-cloud/axolotl#3796",
 )
 def packed_boundaries_ignored(packing: Packing, sequence: int) -> Any:
     """The code ignores the boundaries: each query sees the keys of all sequences."""
     return np.arange(packing.cu_k[-1])
 
 
-@bug.in_step(
-    "key_rows",
-    seen=PACKED,
+@in_key_rows(
     law=ALONE,
     effect="Two sequences are right; of more, all but the first merge.",
     repair="Go through all boundaries.",
-    citations=("Tencent-Hunyuan/HunyuanVideo#310",),
+    citations="Tencent-Hunyuan/HunyuanVideo#310",
 )
 def packed_one_boundary_for_all(packing: Packing, sequence: int) -> Any:
     """The code uses only the first boundary inside: all later sequences are one."""
     return right.key_rows(packing, sequence) if sequence == 0 else np.arange(packing.cu_k[1], packing.cu_k[-1])
 
 
-@bug.in_step(
-    "key_rows",
-    seen=PACKED,
+@in_key_rows(
     law=ALONE,
     effect="Sequences of equal lengths are right; others read the keys of their neighbours.",
     repair="Begin at cu_k[b].",
-    citations=("NVIDIA/Megatron-LM#351",),
+    citations="NVIDIA/Megatron-LM#351",
 )
 def packed_keys_at_equal_distances(packing: Packing, sequence: int) -> Any:
     """The code computes where the keys begin as if all sequences had the longest length."""
     return _among(sequence * packing.longest_k + np.arange(packing.lengths_k[sequence]), packing.total_k)
 
 
-@bug.in_step(
-    "key_rows",
-    seen=PACKED,
+@in_key_rows(
     law=ALONE,
     effect="Behind an empty sequence, queries see the keys of another sequence.",
     repair="Keep empty sequences on both sides.",
-    citations=("fla-org/flash-linear-attention#103", "NVIDIA/Megatron-LM#5298"),
+    citations="fla-org/flash-linear-attention#103; NVIDIA/Megatron-LM#5298",
 )
 def packed_sequences_without_queries_removed(packing: Packing, sequence: int) -> Any:
     """The code removes sequences without queries from cu_q, but leaves their keys in cu_k."""
     return right.key_rows(packing, int((packing.lengths_q[:sequence] > 0).sum()))
 
 
-@bug.in_step(
-    "key_rows",
-    seen=PACKED,
+@in_key_rows(
     law=ALONE,
     effect="A sequence of one token is joined to the next sequence.",
     repair="Pass the lengths of sequences.",
-    citations=("modelscope/ms-swift#9904",),
+    citations="modelscope/ms-swift#9904",
 )
 def packed_sequences_of_one_token_merge(packing: Packing, sequence: int) -> Any:
     """The code finds boundaries where positions fall, and misses the end of a sequence of one token."""
@@ -193,9 +172,7 @@ def packed_sequences_of_one_token_merge(packing: Packing, sequence: int) -> Any:
     return np.array([*before, *right.key_rows(packing, sequence)], int)
 
 
-@bug.in_step(
-    "key_rows",
-    seen=PACKED,
+@in_key_rows(
     law=UNUSED,
     effect="The last sequence attends to padding.",
     repair="End at the last boundary.",
@@ -212,7 +189,6 @@ def packed_last_sequence_to_the_end_of_the_array(packing: Packing, sequence: int
 
 @bug.in_step(
     "sequence_numbers",
-    seen=PACKED,
     law=ALONE,
     effect="The last sequence has no result.",
     repair="There are len(cu_q) − 1 sequences.",
@@ -225,11 +201,10 @@ def packed_last_sequence_dropped(packing: Packing) -> Iterator[int]:
 
 @bug.in_step(
     "query_rows",
-    seen=PACKED,
     law=AGREES,
     effect="With one query for each sequence, empty sequences shift the results of all later ones.",
     repair="Compare the number of queries with the number of sequences.",
-    citations=("Dao-AILab/flash-attention#1537", "Dao-AILab/flash-attention#1619"),
+    citations="Dao-AILab/flash-attention#1537; Dao-AILab/flash-attention#1619",
 )
 def packed_one_query_for_each_sequence(packing: Packing, sequence: int) -> Any:
     """If max_seqlen_q is 1, the code takes row b as the query of sequence b, also if sequences are empty."""
@@ -245,7 +220,7 @@ def packed_one_query_for_each_sequence(packing: Packing, sequence: int) -> Any:
     law=UNUSED,
     effect="Padding adds to the gradients of keys and values.",
     repair="Stop at seqused_q.",
-    citations=("pytorch/pytorch#188933",),
+    citations="pytorch/pytorch#188933",
 )
 def packed_cotangents_of_unused_queries(packing: Packing, sequence: int) -> Any:
     """The backward reads the cotangents of queries that a sequence owns but does not use."""
@@ -257,7 +232,6 @@ def packed_cotangents_of_unused_queries(packing: Packing, sequence: int) -> Any:
 
 @bug.in_step(
     "query_offset",
-    seen=PACKED,
     law=ALONE,
     effect="Shorter sequences see too many keys or too few.",
     repair="Use the lengths of the sequence.",
@@ -271,7 +245,6 @@ def packed_alignment_by_the_longest(packing: Packing, sequence: int) -> int:
 
 @bug.in_step(
     "query_offset",
-    seen=PACKED,
     law=UNUSED,
     effect="With a part of the keys in use, queries see the wrong keys.",
     repair="Use seqused_q and seqused_k.",
@@ -285,7 +258,6 @@ def packed_alignment_by_owned_rows(packing: Packing, sequence: int) -> int:
 
 @bug.in_step(
     "query_offset",
-    seen=PACKED,
     law=ALONE,
     effect="Masks and windows are right in the first sequence alone.",
     repair="Count positions from the start of the sequence.",
@@ -298,7 +270,6 @@ def packed_positions_of_the_whole_array(packing: Packing, sequence: int) -> int:
 
 @bug.in_step(
     "options_of_sequence",
-    seen=PACKED,
     law=ALONE,
     effect="Only the first sequence has sinks.",
     repair="Add the sink to each sequence.",
@@ -313,11 +284,10 @@ def packed_sink_of_the_first_sequence(packing: Packing, sequence: int, options: 
 
 @bug.in_step(
     "sequence_of",
-    seen=PACKED,
     law=ALONE,
     effect="The first sequence is right, and later ones use the keys of other heads.",
     repair="Divide the number of the query head inside its sequence.",
-    citations=("XunhaoLai/native-sparse-attention-triton#27",),
+    citations="XunhaoLai/native-sparse-attention-triton#27",
 )
 def packed_key_head_of_the_whole_grid(
     q: Array, k: Array, v: Array, packing: Packing, sequence: int
@@ -332,12 +302,11 @@ def packed_key_head_of_the_whole_grid(
 
 @bug.in_step(
     "lse_layout",
-    seen=PACKED,
     without=(VJP,),
     law=ORDER,
     effect="Each row has the log-sum-exp of another row and head.",
     repair="Transpose the array; a view of another shape does not move numbers.",
-    citations=("vllm-project/vllm#57012", "vllm-project/vllm-xpu-kernels#479"),
+    citations="vllm-project/vllm#57012; vllm-project/vllm-xpu-kernels#479",
 )
 def packed_lse_in_another_layout(lse: Array) -> Array:
     """The code writes the log-sum-exps with the rows first, and returns them as if heads were first."""
@@ -347,13 +316,12 @@ def packed_lse_in_another_layout(lse: Array) -> Array:
 @bug.in_step(
     "sequence_numbers",
     "put",
-    seen=PACKED,
     without=(VJP,),
     law=ALONE,
     making=True,
     effect="The first rows of a sequence are overwritten.",
     repair="Mask the store by the length of the sequence.",
-    citations=("tile-ai/tilelang#2010",),
+    citations="tile-ai/tilelang#2010",
 )
 def packed_store_in_whole_blocks() -> tuple[Any, Any]:
     """The code stores whole blocks of 16 rows, and so writes zeros behind the end of a sequence."""
@@ -371,7 +339,7 @@ def packed_store_in_whole_blocks() -> tuple[Any, Any]:
     law=AGREES,
     effect="Keys without queries have gradients from an earlier call.",
     repair="Write zeros for sequences without queries.",
-    citations=("Dao-AILab/flash-attention#2568", "Dao-AILab/flash-attention#1713"),
+    citations="Dao-AILab/flash-attention#2568; Dao-AILab/flash-attention#1713",
 )
 def packed_gradients_without_queries_not_written(*arrays: Any, **options: Any) -> tuple[Any, ...]:
     """The backward writes nothing to dk and dv where a sequence has no queries."""
@@ -400,13 +368,12 @@ def packed_sink_gradient_of_the_last_sequence(parts: list[Any], sink: Any) -> An
 @bug.in_step(
     "query_rows",
     "key_rows",
-    seen=PACKED,
     law="row numbers beyond 16 bits are right",
     requires=("large sizes",),
     making=True,
     effect="From row 32768 on, results are those of other rows.",
     repair="Compute row numbers in 32 bits, and addresses in 64.",
-    citations=("sgl-project/sglang#20389", "Knowledgator/FlashDeBERTa#11"),
+    citations="sgl-project/sglang#20389; Knowledgator/FlashDeBERTa#11",
 )
 def packed_row_numbers_of_16_bits() -> tuple[Any, Any]:
     """The code keeps row numbers in 16 bits."""

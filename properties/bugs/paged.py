@@ -1,5 +1,6 @@
 """Known bugs of attention over keys in pages."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,10 @@ from properties.bugs.reference_paged import (
     sequence_keys,
 )
 
-bug = Register()
 _PAGED = "paged_attention"
+bug = Register(seen=_PAGED)
+in_key_count = partial(bug.in_step, "key_count")
+in_pages_of = partial(bug.in_step, "pages_of")
 _AGREES = "attention over pages is within its error limit"
 _ALONE = "sequences with pages are computed independently"
 _ORDER = "the order of pages does not matter"
@@ -39,9 +42,7 @@ def _page_total(paging: Paging, sequence: int) -> int:
 # -- The length of a sequence ----------------------------------------------------------------------
 
 
-@bug.in_step(
-    "key_count",
-    seen=_PAGED,
+@in_key_count(
     law=_SLOTS,
     effect="Without a causal mask, queries attend to the slots behind the last key: to old keys, or to zeros.",
     repair="Mask the keys at positions from the length on.",
@@ -53,13 +54,11 @@ def paged_last_page_read_whole(paging: Paging, sequence: int) -> int:
     return _page_total(paging, sequence) * paging.size
 
 
-@bug.in_step(
-    "key_count",
-    seen=_PAGED,
+@in_key_count(
     law=_SLOTS,
     effect="At every length that fills its last page, queries attend to one more page.",
     repair="Take ⌈length / page_size⌉ pages.",
-    citations=("pegainfer-project/pegainfer#291",),
+    citations="pegainfer-project/pegainfer#291",
 )
 def paged_one_page_too_many_at_a_border(paging: Paging, sequence: int) -> int:
     """The table has one page more than a sequence needs where its last page is full, and the code
@@ -69,9 +68,7 @@ def paged_one_page_too_many_at_a_border(paging: Paging, sequence: int) -> int:
     return length + (paging.size if length and length % paging.size == 0 else 0)
 
 
-@bug.in_step(
-    "key_count",
-    seen=_PAGED,
+@in_key_count(
     law=_SIZES,
     effect="At every length that fills its last page, queries miss this page.",
     repair="Take (length − 1) mod page_size + 1 as the number of keys in the last page.",
@@ -85,9 +82,7 @@ def paged_full_last_page_counts_as_empty(paging: Paging, sequence: int) -> int:
     return max(_page_total(paging, sequence) - 1, 0) * paging.size + length % paging.size
 
 
-@bug.in_step(
-    "key_count",
-    seen=_PAGED,
+@in_key_count(
     law=_SIZES,
     effect="Queries miss the newest keys until their page is full.",
     repair="Read ⌈length / page_size⌉ pages.",
@@ -98,9 +93,7 @@ def paged_last_partial_page_is_lost(paging: Paging, sequence: int) -> int:
     return int(paging.lengths[sequence]) // paging.size * paging.size
 
 
-@bug.in_step(
-    "key_count",
-    seen=_PAGED,
+@in_key_count(
     law=_ONE_KEY,
     effect="A token does not attend to itself, and the tokens of a chunk not to each other.",
     repair="Pass the lengths after the new keys are written.",
@@ -112,9 +105,7 @@ def paged_length_without_the_new_keys(paging: Paging, sequence: int) -> int:
     return max(int(paging.lengths[sequence]) - len(query_rows_of(paging, sequence)), 0)
 
 
-@bug.in_step(
-    "key_count",
-    seen=_PAGED,
+@in_key_count(
     law=_SLOTS,
     effect="Without a causal mask, short sequences attend to slots behind their keys, and to pages of others.",
     repair="Take the length of each sequence.",
@@ -125,9 +116,7 @@ def paged_longest_length_for_all_sequences(paging: Paging, sequence: int) -> int
     return int(np.max(paging.lengths, initial=0))
 
 
-@bug.in_step(
-    "key_count",
-    seen=_PAGED,
+@in_key_count(
     law=_AGREES,
     effect="Without a causal mask, an empty sequence gives the value of somebody else's key.",
     repair="Return zeros for a length of 0.",
@@ -138,9 +127,7 @@ def paged_empty_sequence_has_a_key(paging: Paging, sequence: int) -> int:
     return max(int(paging.lengths[sequence]), 1)
 
 
-@bug.in_step(
-    "key_count",
-    seen=_PAGED,
+@in_key_count(
     law=_ALONE,
     effect="Every sequence but the first attends to too many or too few keys.",
     repair="Read the length at the place of the sequence.",
@@ -154,9 +141,7 @@ def paged_length_of_sequence_0(paging: Paging, sequence: int) -> int:
 # -- The table of pages ----------------------------------------------------------------------------
 
 
-@bug.in_step(
-    "pages_of",
-    seen=_PAGED,
+@in_pages_of(
     law=_ALONE,
     effect="All sequences attend to the keys of the first one.",
     repair="Read the row of the sequence.",
@@ -167,9 +152,7 @@ def paged_table_row_of_sequence_0(paging: Paging, sequence: int, entries: Any) -
     return pages_of(paging, 0, entries)
 
 
-@bug.in_step(
-    "pages_of",
-    seen=_PAGED,
+@in_pages_of(
     law=_TABLE,
     effect="All sequences but the first read pages of their neighbours, where the table has spare entries.",
     repair="Multiply the number of the sequence by the width of the table.",
@@ -181,13 +164,11 @@ def paged_table_stride_of_the_longest_length(paging: Paging, sequence: int, entr
     return paging.table.reshape(-1)[np.minimum(sequence * stride + entries, paging.table.size - 1)]
 
 
-@bug.in_step(
-    "pages_of",
-    seen=_PAGED,
+@in_pages_of(
     law=_ORDER,
     effect="A sequence whose pages do not lie one behind the other reads pages of others.",
     repair="Read the table for each page.",
-    citations=("tanishqkumar/ssd#23", "golang-design/accel#10"),
+    citations="tanishqkumar/ssd#23; golang-design/accel#10",
 )
 def paged_table_is_not_read(paging: Paging, sequence: int, entries: Any) -> Any:
     """The code reads the pages of all sequences one behind the other, and ignores the table."""
@@ -195,22 +176,18 @@ def paged_table_is_not_read(paging: Paging, sequence: int, entries: Any) -> Any:
     return first_page + entries
 
 
-@bug.in_step(
-    "pages_of",
-    seen=_PAGED,
+@in_pages_of(
     law=_ORDER,
     effect="A sequence whose pages do not lie one behind the other reads pages of others.",
     repair="Read the table for each page, also within a tile.",
-    citations=("hw-native-sys/pypto#470",),
+    citations="hw-native-sys/pypto#470",
 )
 def paged_second_page_follows_the_first(paging: Paging, sequence: int, entries: Any) -> Any:
     """The code reads two pages at once, from the number of the first one."""
     return pages_of(paging, sequence, entries // 2 * 2) + entries % 2
 
 
-@bug.in_step(
-    "pages_of",
-    seen=_PAGED,
+@in_pages_of(
     law=_SIZES,
     effect="The newest keys are read from the page before, which holds older keys.",
     repair="Load the number of the page before its keys.",
@@ -222,22 +199,18 @@ def paged_page_of_the_step_before(paging: Paging, sequence: int, entries: Any) -
     return pages_of(paging, sequence, np.maximum(entries - 1, 0))
 
 
-@bug.in_step(
-    "pages_of",
-    seen=_PAGED,
+@in_pages_of(
     law=_NUMBERS,
     effect="With more than 65536 pages, sequences read pages of others.",
     repair="Keep numbers of pages in at least 32 bits.",
-    citations=("ROCm/ATOM#702",),
+    citations="ROCm/ATOM#702",
 )
 def paged_page_numbers_in_16_bits(paging: Paging, sequence: int, entries: Any) -> Any:
     """The code keeps the numbers of pages in 16 bits."""
     return pages_of(paging, sequence, entries) % 2**16
 
 
-@bug.in_step(
-    "pages_of",
-    seen=_PAGED,
+@in_pages_of(
     law=_NUMBERS,
     effect="With more than 256 pages, sequences read pages of others.",
     repair="Keep numbers of pages in at least 32 bits.",
@@ -248,9 +221,7 @@ def paged_page_numbers_in_8_bits(paging: Paging, sequence: int, entries: Any) ->
     return pages_of(paging, sequence, entries) % 2**8
 
 
-@bug.in_step(
-    "pages_of",
-    seen=_PAGED,
+@in_pages_of(
     law=_ORDER,
     effect="A page with the number 0 is not read: its first reader sees another page instead.",
     repair="Give no number of a page another meaning, or keep page 0 free.",
@@ -266,7 +237,6 @@ def paged_page_0_is_padding(paging: Paging, sequence: int, entries: Any) -> Any:
 
 @bug.in_step(
     "page_places",
-    seen=_PAGED,
     law=_SIZES,
     effect="Pages of 3, 24 or 96 slots give wrong keys.",
     repair="Divide by the page size, or refuse other sizes than powers of two.",
@@ -281,7 +251,6 @@ def paged_page_size_is_a_power_of_two(positions: Any, size: int) -> tuple[Any, A
 
 @bug.in_step(
     "page_places",
-    seen=_PAGED,
     law=_SIZES,
     effect="Pages that are not as large as the tile of the kernel give wrong keys.",
     repair="Take the page size of the arguments.",
@@ -295,7 +264,6 @@ def paged_pages_of_16_slots(positions: Any, size: int) -> tuple[Any, Any]:
 
 @bug.in_step(
     "page_contents",
-    seen=_PAGED,
     law=_ONE_KEY,
     effect="With several key heads, keys of other heads and other positions are read.",
     repair="Declare the layout of pages, and read it so.",
@@ -329,7 +297,6 @@ def paged_values_without_the_table(
 
 @bug.in_step(
     "sequence_keys",
-    seen=_PAGED,
     law=_SHARED,
     effect="A shared prefix has twice its weight.",
     repair="Leave the pages of the prefix out of the second pass.",
@@ -351,7 +318,6 @@ def paged_shared_prefix_counted_twice(pages: Array, paging: Paging, sequence: in
 
 @bug.in_step(
     "sequence_keys",
-    seen=_PAGED,
     law=_SIZES,
     effect="Long sequences miss the keys between the parts.",
     repair="Divide pages among the parts so that each page has one.",
@@ -368,11 +334,10 @@ def paged_split_loses_its_remainder(pages: Array, paging: Paging, sequence: int)
 
 @bug.in_step(
     "first_query_position",
-    seen=_PAGED,
     law=_DECODING,
     effect="The queries of a chunk miss the newest keys before them.",
     repair="Place query i at length − n_q + i.",
-    citations=("gittensor-ai-lab/sparkinfer#3",),
+    citations="gittensor-ai-lab/sparkinfer#3",
 )
 def paged_first_query_at_the_first_key(paging: Paging, sequence: int) -> int:
     """The code gives the first query the position of the first key."""
@@ -381,7 +346,6 @@ def paged_first_query_at_the_first_key(paging: Paging, sequence: int) -> int:
 
 @bug.in_step(
     "first_query_position",
-    seen=_PAGED,
     law=_DECODING,
     effect="Queries attend to later keys, by up to a page.",
     repair="Place queries by the length, not by the number of slots.",
@@ -394,7 +358,6 @@ def paged_offset_from_whole_pages(paging: Paging, sequence: int) -> int:
 
 @bug.in_step(
     "first_query_position",
-    seen=_PAGED,
     law=_DECODING,
     effect="Sequences with fewer queries than the longest one miss keys, where queries are ragged.",
     repair="Take the number of queries of each sequence.",
@@ -407,7 +370,6 @@ def paged_offset_from_the_most_queries(paging: Paging, sequence: int) -> int:
 
 @bug.in_step(
     "first_query_position",
-    seen=_PAGED,
     law=_DECODING,
     effect="Where a sequence has more queries than keys, its first queries attend to keys after them.",
     repair="Let positions be below 0: such queries see nothing.",
@@ -427,7 +389,7 @@ def paged_position_below_0_is_0(paging: Paging, sequence: int) -> int:
     promises={"conventions": Conventions(blocked_values="unread")},
     effect="The output is NaN where the last page holds memory that was never written.",
     repair="Load zeros for values behind the length, or fill new pages with zeros.",
-    citations=("flashinfer-ai/flashinfer#941", "Dao-AILab/flash-attention#1745", "Dao-AILab/flash-attention#2374"),
+    citations="flashinfer-ai/flashinfer#941; Dao-AILab/flash-attention#1745; Dao-AILab/flash-attention#2374",
 )
 def paged_weights_of_0_times_unused_values(
     q: Array, k_pages: Array, v_pages: Array, block_table: Any, lengths: Any, **options: Any

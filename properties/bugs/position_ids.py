@@ -20,7 +20,7 @@ _BATCH = "batch elements are computed independently"
     law=_MORE_PADDING,
     effect="A prompt with padding before it has other outputs than alone.",
     repair="Take the running sum of the attention mask, minus 1.",
-    citations=("unslothai/unsloth#3699", "ndif-team/nnsight#672", "TransformerLensOrg/TransformerLens#1609"),
+    citations="unslothai/unsloth#3699; ndif-team/nnsight#672; TransformerLensOrg/TransformerLens#1609",
 )
 def position_ids_ignore_the_mask(attention_mask: Any) -> Any:
     """The code counts padding too: entry j has the position j."""
@@ -31,7 +31,7 @@ def position_ids_ignore_the_mask(attention_mask: Any) -> Any:
     law=_COUNTED,
     effect="The last position is beyond a table of n rows.",
     repair="Subtract 1 from the running sum.",
-    citations=("huggingface/transformers#11242", "PrimeIntellect-ai/prime-rl#3466"),
+    citations="huggingface/transformers#11242; PrimeIntellect-ai/prime-rl#3466",
 )
 def position_ids_from_one(attention_mask: Any) -> Any:
     """The code takes the running sum of the mask, and does not subtract 1."""
@@ -65,7 +65,7 @@ def position_ids_of_padding_repeat(attention_mask: Any) -> Any:
     law=_COUNTED,
     effect="A lookup fails where the id of the token is beyond the table of positions.",
     repair="Write the position of padding.",
-    citations=("torch-spyre/sendnn-inference#495",),
+    citations="torch-spyre/sendnn-inference#495",
 )
 def position_ids_of_padding_are_a_token_id(attention_mask: Any) -> Any:
     """Padding has the id of the padding token, 50256 here."""
@@ -76,7 +76,7 @@ def position_ids_of_padding_are_a_token_id(attention_mask: Any) -> Any:
     law=_MORE_PADDING,
     effect="Tokens after padding between tokens have positions that are too large.",
     repair="Take the running sum of the attention mask, minus 1.",
-    citations=("TransformerLensOrg/TransformerLens#1610",),
+    citations="TransformerLensOrg/TransformerLens#1610",
 )
 def position_ids_from_the_first_token(attention_mask: Any) -> Any:
     """The code counts padding between tokens."""
@@ -100,7 +100,7 @@ def position_ids_run_through_the_batch(attention_mask: Any) -> Any:
     law=_COUNTED,
     effect="Answers to long prompts repeat.",
     repair="Keep positions in integers or in float32.",
-    citations=("openvinotoolkit/openvino#33214",),
+    citations="openvinotoolkit/openvino#33214",
 )
 def position_ids_in_float16(attention_mask: Any) -> Any:
     """The code rounds positions to float16, which has no odd integers above 2048."""

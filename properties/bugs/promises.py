@@ -38,12 +38,12 @@ def sdpa_overflow_becomes_nan(q: Array, k: Array, v: Array, mask: Mask = None) -
     promises={"arithmetic": "float16-eager"},
     effect="Products above 65504 are ∞ although the scores are not, and rows become NaN.",
     repair="Scale queries or keys before the product.",
-    citations=("philipturner/metal-flash-attention#8", "ultralytics/ultralytics#24990"),
+    citations="philipturner/metal-flash-attention#8; ultralytics/ultralytics#24990",
 )
 def sdpa_products_overflow_before_they_are_scaled(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code stores products of queries and keys in float16 before it scales them."""
     with np.errstate(over="ignore", invalid="ignore"):
-        products = (q.astype(np.float64) @ right.transposed(k.astype(np.float64))).astype(np.float16).astype(np.float64)
+        products = (q.astype(np.float64) @ k.astype(np.float64).mT).astype(np.float16).astype(np.float64)
         return (right.hard_masked_softmax(right.scaled(products, q.shape[-1]), mask) @ v.astype(np.float64)).astype(
             np.float16
         )
@@ -55,7 +55,7 @@ def sdpa_products_overflow_before_they_are_scaled(q: Array, k: Array, v: Array, 
     promises={"conventions": Conventions(blocked_values="unread")},
     effect="NaN and ±∞ in padding reach every row, although they are masked for every query.",
     repair="Set masked values to 0 before the product, or skip them.",
-    citations=("pytorch/pytorch#101967",),
+    citations="pytorch/pytorch#101967",
 )
 def sdpa_blocked_nan_reaches_the_output(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code multiplies masked values by weights of 0, and 0 times NaN is NaN."""
@@ -95,7 +95,7 @@ def _of_base(base: float) -> Callable[..., Array]:
                 -(np.arange(cache_key[2]) // 2 * 2) / max(cache_key[2], 1)
             )
             _TABLES[cache_key] = np.cos(angle), np.sin(angle)
-        return np.asarray(x * _TABLES[cache_key][0] + reference_positions.rotated(x) * _TABLES[cache_key][1])
+        return x * _TABLES[cache_key][0] + reference_positions.rotated(x) * _TABLES[cache_key][1]
 
     return rotating
 
@@ -125,7 +125,7 @@ def rope_instances_share_their_tables() -> Callable[..., Array]:
     promises={"supports": _EVEN},
     effect="An input that should be refused gives numbers that no document defines.",
     repair="Raise an error for an unsupported width.",
-    citations=("huggingface/transformers#35233, as a model: odd rotary sizes were neither refused nor right",),
+    citations="huggingface/transformers#35233, as a model: odd rotary sizes were neither refused nor right",
 )
 def rope_answers_odd_widths(x: Array, start_pos: int = 0) -> Array:
     """The code declares that it refuses odd widths, but returns a result with 0 in the last
@@ -141,7 +141,7 @@ def rope_answers_odd_widths(x: Array, start_pos: int = 0) -> Array:
     promises={"bits": ("batch size",)},
     effect="The output of a problem depends on the number of problems in the batch, in its last bits.",
     repair="Choose the blocks of keys by the length of the problem alone.",
-    citations=("Dao-AILab/flash-attention#1897", "deepseek-ai/FlashMLA#212", "flashinfer-ai/flashinfer#1675"),
+    citations="Dao-AILab/flash-attention#1897; deepseek-ai/FlashMLA#212; flashinfer-ai/flashinfer#1675",
 )
 def sdpa_splits_by_batch_size(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The code splits the keys for a small batch, which has too few problems for all processors."""

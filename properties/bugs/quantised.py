@@ -45,7 +45,7 @@ def _entry(grid: str = "e4m3", scale_shape: str = "tensor", law: str = _LAW) -> 
     **_entry(law=_FACTOR),
     effect="Scores have the size of the codes, and outputs too: the model writes garbage.",
     repair="Pass the scales on to the kernel.",
-    citations=("vllm-project/vllm#51363", "flashinfer-ai/flashinfer#1023", "flashinfer-ai/flashinfer#4979"),
+    citations="vllm-project/vllm#51363; flashinfer-ai/flashinfer#1023; flashinfer-ai/flashinfer#4979",
 )
 def quantised_scales_dropped(codes: Arrays, scales: Scales, heads: Any) -> Arrays:
     """A wrapper does not pass the scales on, and the kernel takes codes for numbers."""
@@ -57,7 +57,7 @@ def quantised_scales_dropped(codes: Arrays, scales: Scales, heads: Any) -> Array
     **_entry(law=_FACTOR),
     effect="Outputs are too large by 1 / v_scale, and the log-sum-exp is right.",
     repair="Multiply the output by v_scale, once.",
-    citations=("lightseekorg/tokenspeed#759", "flashinfer-ai/flashinfer#4979"),
+    citations="lightseekorg/tokenspeed#759; flashinfer-ai/flashinfer#4979",
 )
 def quantised_values_not_scaled(codes: Arrays, scales: Scales, heads: Any) -> Arrays:
     """The code folds q_scale and k_scale into the scores, and leaves out v_scale."""
@@ -69,7 +69,7 @@ def quantised_values_not_scaled(codes: Arrays, scales: Scales, heads: Any) -> Ar
     **_entry(law=_MOVES),
     effect="The softmax is too sharp or too flat, by a factor of the scores.",
     repair="Multiply the scale of the scores by k_scale.",
-    citations=("lightseekorg/tokenspeed#759", "sgl-project/sglang#20705"),
+    citations="lightseekorg/tokenspeed#759; sgl-project/sglang#20705",
 )
 def quantised_keys_not_scaled(codes: Arrays, scales: Scales, heads: Any) -> Arrays:
     """The code leaves out the scale of the keys, as if it were 1."""
@@ -108,7 +108,7 @@ def quantised_scale_inverted(codes: Array, scale: Array) -> Array:
     **_entry(scale_shape="head"),
     effect="All heads but the first have wrong scores and outputs, as soon as scales differ.",
     repair="Read the scale of the key head.",
-    citations=("sgl-project/sgl-kernel-xpu#252",),
+    citations="sgl-project/sgl-kernel-xpu#252",
 )
 def quantised_scale_of_the_first_head(scale: Array, heads: Any) -> Array:
     """The code reads the scale of the first head for all heads."""
@@ -132,7 +132,7 @@ def quantised_scale_indexed_by_query_head(scale: Array, heads: Any) -> Array:
     **_entry(scale_shape="head"),
     effect="All sequences but the first have wrong scores and outputs.",
     repair="Advance the scales with the batch.",
-    citations=("sgl-project/sgl-kernel-xpu#252",),
+    citations="sgl-project/sgl-kernel-xpu#252",
 )
 def quantised_scale_of_the_first_sequence(scale: Array, heads: Any) -> Array:
     """The code reads the scales of the first element of the batch for all elements."""
@@ -145,7 +145,7 @@ def quantised_scale_of_the_first_sequence(scale: Array, heads: Any) -> Array:
     **_entry(scale_shape="block16"),
     effect="Shapes and types are right, and numbers are wrong by the ratio of two scales.",
     repair="Write and read block scales in one layout.",
-    citations=("vllm-project/vllm#50084",),
+    citations="vllm-project/vllm#50084",
 )
 def quantised_block_scales_in_another_order(scale: Array, width: int) -> Array:
     """The cache has block scales in the layout of another kernel, so each block gets another block's scale."""
@@ -205,7 +205,7 @@ _OF_WEIGHTS: dict[str, Any] = {
     **_OF_WEIGHTS,
     effect="Over many keys, weights below 2⁻¹⁰ of the largest vanish from the output, but not from its divisor.",
     repair="Multiply weights by 2⁸ or 448 before they are rounded to E4M3, and divide the output by it.",
-    citations=("ROCm/FlyDSL#1020", "ROCm/aiter#5535", "flashinfer-ai/flashinfer#5020", "ROCm/aiter#5642"),
+    citations="ROCm/FlyDSL#1020; ROCm/aiter#5535; flashinfer-ai/flashinfer#5020; ROCm/aiter#5642",
 )
 def quantised_weights_not_scaled(q: Any, k: Any, v: Any, **options: Any) -> tuple[Array, Array]:
     """The code rounds weights to E4M3 without a factor."""
@@ -217,7 +217,7 @@ def quantised_weights_not_scaled(q: Any, k: Any, v: Any, **options: Any) -> tupl
     **_OF_WEIGHTS,
     effect="The keys of the largest weights lose most of their weight, and the log-sum-exp is right.",
     repair="Keep 2⁸ · exp(score − maximum) below 448: rescale earlier, or take a smaller factor.",
-    citations=("Dao-AILab/flash-attention#2694", "Dao-AILab/flash-attention#2713"),
+    citations="Dao-AILab/flash-attention#2694; Dao-AILab/flash-attention#2713",
 )
 def quantised_weights_saturate(q: Any, k: Any, v: Any, **options: Any) -> tuple[Array, Array]:
     """The maximum that the code subtracts is too low by up to 4, so that weights times 2⁸ exceed 448."""

@@ -39,7 +39,6 @@ from properties.bugs.reference_attention import (
     not_after,
     responding,
     scaled,
-    transposed,
 )
 from properties.bugs.reference_batched_caches import BatchedCached, Slotted
 from properties.bugs.reference_caches import Buffered, Cached
@@ -77,7 +76,6 @@ __all__ = [
     "responding",
     "scaled",
     "split_heads",
-    "transposed",
     "users_of",
 ]
 
@@ -89,7 +87,7 @@ Mask = Any  # a bool array that broadcasts to the scores, or None
 
 def scores_of(q: Array, k: Array) -> Array:
     """Return q·kᵀ / √d."""
-    return scaled(q @ transposed(k), q.shape[-1])
+    return scaled(q @ k.mT, q.shape[-1])
 
 
 def visible_entries(mask: Mask, shape: tuple[int, ...]) -> Any:
@@ -107,7 +105,7 @@ def largest_of(scores: Array, visible: Any) -> Array:
 
 def exponentials(scores: Array, visible: Any, largest: Array) -> Array:
     """Return exp(score − largest), or 0 for masked entries."""
-    return np.asarray(np.exp(np.where(visible, scores - largest, -np.inf)))
+    return np.exp(np.where(visible, scores - largest, -np.inf))
 
 
 def normalized(e: Array) -> Array:
@@ -131,7 +129,7 @@ def row_term(weights: Array, grad_weights: Array) -> Array:
 
 def softmax_backward(weights: Array, grad_weights: Array) -> Array:
     """Return the gradient of the scores: w ⊙ (g − Σ w g) in each row."""
-    return np.asarray(weights * (grad_weights - row_term(weights, grad_weights)))
+    return weights * (grad_weights - row_term(weights, grad_weights))
 
 
 def hard_masked_softmax_vjp(scores: Array, mask: Mask, grad_weights: Array) -> Array:
@@ -154,8 +152,8 @@ def scaled_dot_product_attention_vjp(q: Array, k: Array, v: Array, mask: Mask, g
     """Return the gradients of Σ grad_out ⊙ out with respect to q, k and v."""
     p = attention_weights(q, k, mask)
     live = responding(p, visible_entries(mask, p.shape))
-    ds = scaled(softmax_backward(live, grad_out @ transposed(v)), q.shape[-1])
-    return ds @ k, transposed(ds) @ q, transposed(p) @ grad_out
+    ds = scaled(softmax_backward(live, grad_out @ v.mT), q.shape[-1])
+    return ds @ k, ds.mT @ q, p.mT @ grad_out
 
 
 def scores_tangent(q: Array, k: Array, dq: Array, dk: Array) -> Array:
@@ -210,8 +208,8 @@ def multi_head_attention_vjp(
     grads = [merge_heads(g) for g in scaled_dot_product_attention_vjp(q, k, v, heads_mask(mask), grad_heads)]
     return (
         token_gradient(grads, [wq, wk, wv]),
-        *(summed(transposed(x) @ g, 2) for g in grads),
-        summed(transposed(heads) @ grad_out, 2),
+        *(summed(x.mT @ g, 2) for g in grads),
+        summed(heads.mT @ grad_out, 2),
     )
 
 

@@ -49,15 +49,9 @@ __all__ = [
     "softcapped",
     "thinned",
     "thinned_forward",
-    "transposed",
     "visible_keys",
     "weights_of",
 ]
-
-
-def transposed(x: Array) -> Array:
-    """Return the array with its last two axes exchanged."""
-    return x.swapaxes(-1, -2)
 
 
 def key_heads(heads: int, groups: int) -> Any:
@@ -207,12 +201,12 @@ def largest_logit(u: Array, may: Any, sink: Any) -> Array:
 def logarithm(x: Array) -> Array:
     """log x in the base of log-sum-exps, without a warning; −∞ for 0."""
     with np.errstate(divide="ignore"):
-        return np.asarray(np.log2(x) if declared().lse_base == "2" else np.log(x))
+        return np.log2(x) if declared().lse_base == "2" else np.log(x)
 
 
 def exponential(x: Array) -> Array:
     """The base of log-sum-exps to the power x: the inverse of `logarithm`."""
-    return np.asarray(np.exp2(x) if declared().lse_base == "2" else np.exp(x))
+    return np.exp2(x) if declared().lse_base == "2" else np.exp(x)
 
 
 def in_lse_base(x: Any) -> Any:
@@ -241,7 +235,7 @@ def weights_of(
     the scores. `visible` are the options of `visible_keys`, and ALiBi's slopes.
     """
     alibi = visible.pop("alibi", None)
-    s = scale * (q @ transposed(k.take(key_heads(q.shape[-3], k.shape[-3]), -3)))
+    s = scale * (q @ k.take(key_heads(q.shape[-3], k.shape[-3]), -3).mT)
     u = logits_of(s, softcap, visible.get("bias"), alibi, visible.get("offset"))
     may = visible_keys(s.shape, **visible)
     largest = largest_logit(u, may, sink)
@@ -320,12 +314,12 @@ def attention_vjp(
     drops = {name: options.pop(name, None) for name in ("dropout_mask", "dropout")}
     heads, groups, options = key_heads(q.shape[-3], k.shape[-3]), k.shape[-3], options_of(q, k, **options)
     w, live, sink_weight, _, s = weights_of(q, k, **options)
-    grad_weights = thinned(grad_out @ transposed(v.take(heads, -3)), **drops)
+    grad_weights = thinned(grad_out @ v.take(heads, -3).mT, **drops)
     delta = (w * grad_weights).sum(-1, keepdims=True)
     of_lse = np.zeros(()) if grad_lse is None else in_lse_base(grad_lse[..., None])
     du = logit_gradient(live, grad_weights, delta, of_lse)
     ds = options["scale"] * du * softcap_slope(s, options.get("softcap"))
-    dk, dv = (group_sums(transposed(x) @ y, heads, groups) for x, y in ((ds, q), (thinned(w, **drops), grad_out)))
+    dk, dv = (group_sums(x.mT @ y, heads, groups) for x, y in ((ds, q), (thinned(w, **drops), grad_out)))
     dbias = bias_gradient(du if bias is options.get("bias") else 0.0 * du, bias)
     return ds @ k.take(heads, -3), dk, dv, dbias, sink_gradient(sink_weight, delta, of_lse, sink)
 
@@ -347,7 +341,7 @@ def attention_jvp(
     """
     heads, options = key_heads(q.shape[-3], k.shape[-3]), options_of(q, k, **options)
     w, live, sink_weight, _, s = weights_of(q, k, **options)
-    ds = options["scale"] * (dq @ transposed(k.take(heads, -3)) + q @ transposed(dk.take(heads, -3)))
+    ds = options["scale"] * (dq @ k.take(heads, -3).mT + q @ dk.take(heads, -3).mT)
     du = softcap_slope(s, options.get("softcap")) * ds + (
         0.0 if dbias is None or options.get("bias") is None else dbias
     )
@@ -393,7 +387,7 @@ def slope_exponents(num_heads: int) -> Array:
 
 def alibi_slopes(num_heads: int) -> Array:
     """Return 2^(−exponent) for each head."""
-    return np.asarray(2.0 ** -slope_exponents(num_heads))
+    return 2.0 ** -slope_exponents(num_heads)
 
 
 def alibi_distances(n_q: int, n_k: int, offset: Any) -> Array:

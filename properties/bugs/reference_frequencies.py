@@ -40,7 +40,7 @@ def grown_base(base: float, r: int, seq_len: int | None, factor: float, max_posi
 
 def powers(base: float, r: int) -> Array:
     """Return the powers base^(−2i/r)."""
-    return np.asarray(base ** -(np.arange(0, r, 2) / max(r, 1)))
+    return base ** -(np.arange(0, r, 2) / max(r, 1))
 
 
 # -- Gains -----------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def sequence_of(q: Array, k: Array, v: Array, packing: Packing, sequence: int) -
 
 def heads_first(x: Array) -> Array:
     """Return rows with the axis of heads first, or heads with the axis of rows first."""
-    return np.asarray(x.swapaxes(0, 1))
+    return x.swapaxes(0, 1)
 
 
 def lse_layout(lse: Array) -> Array:

@@ -72,12 +72,12 @@ def exponents(dim: int) -> Array:
     """Return 2i/dim for each pair i of channels. The last channel of an odd width begins a pair
     too.
     """
-    return np.asarray(2.0 * np.arange((dim + 1) // 2) / max(dim, 1))
+    return 2.0 * np.arange((dim + 1) // 2) / max(dim, 1)
 
 
 def inv_freq(head_dim: int) -> Array:
     """Return 10000^(−2i/head_dim) for each pair of channels."""
-    return np.asarray(10000.0 ** -exponents(head_dim))
+    return 10000.0 ** -exponents(head_dim)
 
 
 def angles(start_pos: int, seq_len: int, dim: int) -> Array:

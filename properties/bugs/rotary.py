@@ -1,5 +1,6 @@
 """Known bugs of rotations of pairs of channels: their tables, their channels, and their gradients."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ from properties.bugs import reference_positions as right
 from properties.bugs.bug import Memory, Register, Requirement
 
 bug = Register()
+in_apply_rotary = partial(bug.in_step, "apply_rotary")
+in_rotate_half = partial(bug.in_operation, "rotate_half")
+in_apply_rotary_vjp = partial(bug.in_step, "apply_rotary_vjp")
 _OTHER_TABLES: tuple[Requirement] = ("tables that are not rotations",)
 
 
@@ -18,14 +22,14 @@ _OTHER_TABLES: tuple[Requirement] = ("tables that are not rotations",)
     public=True,
     effect="Each channel has a partner of another pair, so weights trained with adjacent pairs give other scores.",
     repair="Rotate the channels (2i, 2i + 1) by the angle of pair i.",
-    citations=("EleutherAI/gpt-neox#834", "vllm-project/vllm-ascend#12820", "jzhang38/TinyLlama#24"),
+    citations="EleutherAI/gpt-neox#834; vllm-project/vllm-ascend#12820; jzhang38/TinyLlama#24",
 )
 def rope_half_split_pairs(x: Array, start_pos: int = 0) -> Array:
     """The code rotates the channels (j, j + d/2) instead of (2i, 2i + 1) if the width is even."""
     if x.shape[-1] % 2:
         return right.rope(x, start_pos)
     theta = np.tile(right.angles(start_pos, *x.shape[-2:]), 2)
-    return np.asarray(x * np.cos(theta) + right.rotate_half(x) * np.sin(theta))
+    return x * np.cos(theta) + right.rotate_half(x) * np.sin(theta)
 
 
 @bug.in_step(
@@ -35,11 +39,8 @@ def rope_half_split_pairs(x: Array, start_pos: int = 0) -> Array:
     effect="The two channels of a pair get different angles: norms change, and scores depend on absolute positions.",
     repair="Repeat each angle twice in a row; tiling belongs to the half-split layout.",
     citations=(
-        "facebookresearch/vjepa2#15",
-        "Tongjilibo/bert4torch#1",
-        "xiangking/ark-nlp#47",
-        "raiyanyahya/how-to-train-your-gpt#6",
-        "huggingface/transformers#47403",
+        "facebookresearch/vjepa2#15; Tongjilibo/bert4torch#1; xiangking/ark-nlp#47; "
+        "raiyanyahya/how-to-train-your-gpt#6; huggingface/transformers#47403"
     ),
 )
 def rope_tables_tiled(theta: Array, dim: int) -> Array:
@@ -53,7 +54,7 @@ def rope_tables_tiled(theta: Array, dim: int) -> Array:
     law="rotation keeps the norm of each pair",
     effect="Widths such as 6, 12 or 96 use sines of other pairs or other rows.",
     repair="Start the sines at half of the width, not half of the padded width.",
-    citations=("vllm-project/vllm-ascend#15688",),
+    citations="vllm-project/vllm-ascend#15688",
 )
 def rope_sines_at_padded_offset(start_pos: int, seq_len: int, dim: int) -> tuple[Array, ...]:
     """The code reads rows of a table [cosines | sines] as if their width were padded to a power of
@@ -119,7 +120,7 @@ def rope_odd_width_padded(x: Array) -> Array:
     law="the last channel of an odd width follows its convention",
     effect="An odd width raises an error.",
     repair="Slice the channels.",
-    citations=("lucidrains/rotary-embedding-torch#45", "Jamie-Stirling/RetNet#31"),
+    citations="lucidrains/rotary-embedding-torch#45; Jamie-Stirling/RetNet#31",
 )
 def rope_odd_width_raises(x: Array) -> Array:
     """The code reshapes channels into pairs, which an odd width does not allow."""
@@ -136,7 +137,7 @@ def rope_odd_width_raises(x: Array) -> Array:
 )
 def apply_rotary_without_minus(x: Array) -> Array:
     """The code exchanges the channels of a pair without the minus sign."""
-    return np.asarray(right.rotated(x) * right.rotated(np.ones(x.shape[-1])))
+    return right.rotated(x) * right.rotated(np.ones(x.shape[-1]))
 
 
 @bug.in_step(
@@ -152,8 +153,7 @@ def rope_second_sign_wrong(x: Array) -> Array:
     return -np.abs(right.rotated(np.ones(x.shape[-1]))) * right.rotated(x) * right.rotated(np.ones(x.shape[-1]))
 
 
-@bug.in_step(
-    "apply_rotary",
+@in_apply_rotary(
     seen="rope",
     law="rotation keeps the norm of each pair",
     effect="The second channel of a pair is wrong if the angle is not 0.",
@@ -167,8 +167,7 @@ def rope_first_lane_overwritten(x: Array, cos: Array, sin: Array) -> Array:
     return output
 
 
-@bug.in_step(
-    "apply_rotary",
+@in_apply_rotary(
     seen="rope",
     law="pair 2i at width 2d has the same angle as pair i at width d",
     effect="Each rotated pair is in the wrong place.",
@@ -182,8 +181,7 @@ def rope_pairs_stored_as_halves(x: Array, cos: Array, sin: Array) -> Array:
     return np.concatenate([output[..., 0::2], output[..., 1::2]], axis=-1)
 
 
-@bug.in_step(
-    "apply_rotary",
+@in_apply_rotary(
     seen="rope",
     law="position 0 rotates by angle 0",
     effect="The two channels of each pair are exchanged.",
@@ -194,11 +192,10 @@ def rope_lanes_exchanged(x: Array, cos: Array, sin: Array) -> Array:
     """The code exchanges the two results of each pair."""
     order = np.arange(x.shape[-1])
     order[: x.shape[-1] // 2 * 2] ^= 1
-    return np.asarray(right.apply_rotary(x, cos, sin)[..., order])
+    return right.apply_rotary(x, cos, sin)[..., order]
 
 
-@bug.in_step(
-    "apply_rotary",
+@in_apply_rotary(
     seen="rope",
     law="f(a) + f(b) = f(a + b)",
     effect="Activations above 4 lose their size.",
@@ -263,8 +260,7 @@ def apply_rotary_reads_half_the_tables(x: Array, cos: Array, sin: Array) -> Arra
     return right.apply_rotary(x, *(np.repeat(table[..., 0::2], 2, axis=-1)[..., : x.shape[-1]] for table in (cos, sin)))
 
 
-@bug.in_step(
-    "apply_rotary",
+@in_apply_rotary(
     law="f(a) + f(b) = f(a + b)",
     effect="Queries and keys lose their norms, and scores become cosines.",
     repair="Rotate x without normalizing; the model does that elsewhere.",
@@ -286,11 +282,10 @@ def apply_rotary_normalizes(x: Array, cos: Array, sin: Array) -> Array:
 )
 def apply_rotary_sine_before_rotation(x: Array, cos: Array, sin: Array) -> Array:
     """The result is x ⊙ cos + rotated(x ⊙ sin)."""
-    return np.asarray(x * cos + right.rotated(x * sin))
+    return x * cos + right.rotated(x * sin)
 
 
-@bug.in_step(
-    "apply_rotary",
+@in_apply_rotary(
     law="rows are computed independently",
     effect="Sequences that are as long as the head is wide use transposed tables.",
     repair="Do not guess an axis from its length.",
@@ -316,20 +311,19 @@ def apply_rotary_keeps_the_first_tables(memory: Memory, x: Array, cos: Array, si
     return right.apply_rotary(x, *memory.setdefault(cos.shape, (cos.copy(), sin.copy())))
 
 
-@bug.in_step(
-    "apply_rotary_vjp",
+@in_apply_rotary_vjp(
     without=("rope_vjp",),
     law="the VJP is the adjoint of the forward",
     requires=_OTHER_TABLES,
     public=True,
     effect="Gradients are wrong if the two table entries of a pair differ.",
     repair="Multiply by the sines first, then rotate: the transpose reverses the order of the factors.",
-    citations=("PaddlePaddle/Paddle#74716",),
+    citations="PaddlePaddle/Paddle#74716",
 )
 def rope_vjp_sin_after_rotate(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The gradient is g ⊙ cos − rotated(g) ⊙ sin instead of g ⊙ cos − rotated(g ⊙ sin)."""
     pairs = np.arange(x.shape[-1]) < x.shape[-1] // 2 * 2
-    return np.asarray(grad_out * cos + np.where(pairs, -1, 1) * right.rotated(grad_out) * sin)
+    return grad_out * cos + np.where(pairs, -1, 1) * right.rotated(grad_out) * sin
 
 
 @bug.in_operation(
@@ -343,24 +337,22 @@ def rope_vjp_sin_after_rotate(x: Array, cos: Array, sin: Array, grad_out: Array)
 def apply_rotary_vjp_inverts(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The code divides the gradient by cos² + sin², so it computes the inverse of the forward."""
     square = cos * cos + sin * sin
-    return np.asarray(right.apply_rotary_vjp(x, cos, sin, grad_out) / np.where(square > 0, square, 1.0))
+    return right.apply_rotary_vjp(x, cos, sin, grad_out) / np.where(square > 0, square, 1.0)
 
 
-@bug.in_step(
-    "apply_rotary_vjp",
+@in_apply_rotary_vjp(
     seen="rope_vjp",
     law="at position p the first pair rotates by p radians",
     effect="Gradients are rotated by twice the angle away from their correct direction.",
     repair="Rotate by minus the angle.",
-    citations=("ngxson/llama.cpp#59",),
+    citations="ngxson/llama.cpp#59",
 )
 def rope_vjp_turns_forwards(x: Array, cos: Array, sin: Array, grad_out: Array) -> Array:
     """The code rotates the gradient by the angle instead of minus the angle."""
     return right.apply_rotary(grad_out, cos, sin)
 
 
-@bug.in_step(
-    "apply_rotary_vjp",
+@in_apply_rotary_vjp(
     seen="rope_vjp",
     law="the last channel of an odd width follows its convention",
     effect="With an odd width, the gradient of the unpaired channel is multiplied by cos − sin.",
@@ -373,8 +365,7 @@ def rope_vjp_negates_every_sine(x: Array, cos: Array, sin: Array, grad_out: Arra
     return right.apply_rotary(grad_out, cos, -sin)
 
 
-@bug.in_step(
-    "apply_rotary_vjp",
+@in_apply_rotary_vjp(
     seen="rope_vjp",
     law="at position p the first pair rotates by p radians",
     effect="The gradient of every second channel is wrong.",
@@ -388,8 +379,7 @@ def rope_vjp_one_sign_forgotten(x: Array, cos: Array, sin: Array, grad_out: Arra
     return output
 
 
-@bug.in_step(
-    "apply_rotary_vjp",
+@in_apply_rotary_vjp(
     seen="rope_vjp",
     law="scaling up some batch elements does not affect the others",
     effect="Gradients are as large as the activations, and are 0 where these are 0.",
@@ -401,8 +391,7 @@ def rope_vjp_turns_the_input(x: Array, cos: Array, sin: Array, grad_out: Array) 
     return right.apply_rotary(x, cos, sin)
 
 
-@bug.in_operation(
-    "rotate_half",
+@in_rotate_half(
     law="rotate_half rotates one-hot rows by a right angle",
     effect="A rotary embedding reflects pairs instead of rotating them, and changes norms.",
     repair="Negate the second half, which becomes the first.",
@@ -414,8 +403,7 @@ def rotate_half_without_minus(x: Array) -> Array:
     return np.concatenate([second, first], axis=-1)
 
 
-@bug.in_operation(
-    "rotate_half",
+@in_rotate_half(
     law="rotate_half rotates one-hot rows by a right angle",
     effect="Pairs rotate backwards, as if positions decreased.",
     repair="Negate the second half.",
@@ -426,20 +414,18 @@ def rotate_half_turns_backwards(x: Array) -> Array:
     return -right.rotate_half(x)
 
 
-@bug.in_operation(
-    "rotate_half",
+@in_rotate_half(
     law="reordering pairs reorders their results in the same way",
     effect="The pairs do not match the tables.",
     repair="Split the channels in the middle, or repeat each table entry for adjacent channels.",
-    citations=("keras-team/keras-hub#1416", "raiyanyahya/how-to-train-your-gpt#6"),
+    citations="keras-team/keras-hub#1416; raiyanyahya/how-to-train-your-gpt#6",
 )
 def rotate_half_of_adjacent_lanes(x: Array) -> Array:
     """The code exchanges channels 2i and 2i + 1 instead of i and i + dim / 2."""
     return np.stack([-x[..., 1::2], x[..., ::2]], axis=-1).reshape(x.shape)
 
 
-@bug.in_operation(
-    "rotate_half",
+@in_rotate_half(
     law="rotation keeps the norm of each pair",
     effect="The first half is lost, and the second half appears twice.",
     repair="Concatenate the negated second half and the first.",
@@ -451,8 +437,7 @@ def rotate_half_copies_the_second(x: Array) -> Array:
     return np.concatenate([-second, second], axis=-1)
 
 
-@bug.in_operation(
-    "rotate_half",
+@in_rotate_half(
     law="empty arrays give empty results",
     effect="Rows without channels raise ValueError.",
     repair="Name both sizes in the reshape.",

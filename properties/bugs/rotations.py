@@ -14,8 +14,8 @@ from properties.bugs.bug import Memory, Register
 from properties.bugs.kernels import rounded_to
 from properties.bugs.reference_frequencies import rotary_frequencies
 
-bug = Register()
 ROPE, VJP, TABLES, _EMBEDDING = "rope", "rope_vjp", "rotary_tables", "rotary_embedding"
+bug = Register(seen=ROPE)
 _HALVES = {"conventions": Conventions(rope_pairing="half")}
 
 # -- Positions -------------------------------------------------------------------------------------
@@ -23,11 +23,10 @@ _HALVES = {"conventions": Conventions(rope_pairing="half")}
 
 @bug.in_step(
     "row_positions",
-    seen=ROPE,
     law="reordering rows reorders their results in the same way",
     effect="The mask restarts with each sequence, but the angles do not.",
     repair="Use the given positions.",
-    citations=("allenai/OLMo-core#591",),
+    citations="allenai/OLMo-core#591",
 )
 def rope_positions_not_reset(shape: tuple[int, ...], start_pos: int, positions: Any, sections: Any) -> Any:
     """The code ignores the given positions and counts through packed sequences."""
@@ -39,7 +38,6 @@ def rope_positions_not_reset(shape: tuple[int, ...], start_pos: int, positions: 
 
 @bug.in_step(
     "row_positions",
-    seen=ROPE,
     law="batch elements are computed independently",
     effect="Sequences with left padding or another length are rotated by the positions of another sequence.",
     repair="Use the positions of each batch element.",
@@ -54,11 +52,10 @@ def rope_positions_of_the_first_problem(shape: tuple[int, ...], start_pos: int, 
 
 @bug.in_step(
     "pair_angles",
-    seen=ROPE,
     law="frequencies are radians per position",
     effect="Every position except 0 is wrong, and so are references captured from the same code.",
     repair="Use a scale of 1.",
-    citations=("lablup/mlxcel#1324",),
+    citations="lablup/mlxcel#1324",
 )
 def rope_positions_doubled(at: Any, f: Array, sections: Any) -> Array:
     """The scale of positions is 2 if none is given."""
@@ -67,7 +64,6 @@ def rope_positions_doubled(at: Any, f: Array, sections: Any) -> Array:
 
 @bug.in_step(
     "row_positions",
-    seen=ROPE,
     law="rope is within its error limit",
     effect="From position 256 on, neighbours share positions.",
     repair="Store positions as integers or in float32.",
@@ -83,11 +79,10 @@ def rope_given_positions_in_16_bits(shape: tuple[int, ...], start_pos: int, posi
 
 @bug.in_step(
     "pair_frequencies",
-    seen=ROPE,
     law="frequencies are radians per position",
     effect="Scaling has no effect, and beyond the original length generated text is nonsense.",
     repair="Pass the frequencies to the rotation.",
-    citations=("unslothai/unsloth#6197", "lablup/mlxcel#1355"),
+    citations="unslothai/unsloth#6197; lablup/mlxcel#1355",
 )
 def rope_given_frequencies_ignored(r: int, inv_freq: Any) -> Array:
     """The code ignores the given frequencies and uses the frequencies of the base."""
@@ -96,11 +91,10 @@ def rope_given_frequencies_ignored(r: int, inv_freq: Any) -> Array:
 
 @bug.in_step(
     "pair_frequencies",
-    seen=ROPE,
     law="frequencies are radians per position",
     effect="Angles at far positions are wrong by whole radians.",
     repair="Keep the buffer in float32.",
-    citations=("sgl-project/sglang-jax#1472", "EleutherAI/gpt-neox#1003"),
+    citations="sgl-project/sglang-jax#1472; EleutherAI/gpt-neox#1003",
 )
 def rope_frequencies_converted_with_the_module(r: int, inv_freq: Any) -> Array:
     """A conversion of the module rounds its buffer of frequencies to bfloat16."""
@@ -109,7 +103,6 @@ def rope_frequencies_converted_with_the_module(r: int, inv_freq: Any) -> Array:
 
 @bug.in_step(
     "pair_frequencies",
-    seen=ROPE,
     law="a call does not depend on earlier calls",
     remembers=True,
     effect=(
@@ -117,7 +110,7 @@ def rope_frequencies_converted_with_the_module(r: int, inv_freq: Any) -> Array:
         "different frequencies."
     ),
     repair="Rotate by the frequencies of the call, or rotate cached keys again.",
-    citations=("huggingface/transformers#25104", "vllm-project/vllm#27431"),
+    citations="huggingface/transformers#25104; vllm-project/vllm#27431",
 )
 def rope_frequencies_of_an_earlier_length(memory: Memory, r: int, inv_freq: Any) -> Any:
     """The code caches the frequencies of the first call by width, for all later calls."""
@@ -151,11 +144,10 @@ def rotary_table_that_grows_keeps_its_rows(
 
 @bug.in_step(
     "scaled_tables",
-    seen=ROPE,
     law="an attention factor multiplies the rotated channels",
     effect="Scores are wrong by the square of the factor.",
     repair="Multiply once.",
-    citations=("sgl-project/sglang#33558, where one was given and one computed",),
+    citations="sgl-project/sglang#33558, where one was given and one computed",
 )
 def rope_attention_factor_twice(theta: Array, attention_factor: float | None) -> tuple[Array, Array]:
     """The code multiplies the tables by the attention factor, and the rotated channels again."""
@@ -164,7 +156,6 @@ def rope_attention_factor_twice(theta: Array, attention_factor: float | None) ->
 
 @bug.in_step(
     "scaled_tables",
-    seen=ROPE,
     law="an attention factor multiplies the rotated channels",
     effect="The softmax of long sequences is too flat.",
     repair="Multiply cosines and sines by the factor.",
@@ -177,7 +168,6 @@ def rope_attention_factor_ignored(theta: Array, attention_factor: float | None) 
 
 @bug.in_step(
     "scaled_tables",
-    seen=ROPE,
     law="only the attention factor changes the norm of a pair",
     effect="The norms of pairs depend on the position; position 0 is correct.",
     repair="Multiply both.",
@@ -190,7 +180,6 @@ def rope_attention_factor_of_cosines_alone(theta: Array, attention_factor: float
 
 @bug.in_step(
     "beside",
-    seen=ROPE,
     law="channels that do not rotate are returned unchanged",
     effect="A part of every head is lost.",
     repair="Copy the channels that do not rotate.",
@@ -213,7 +202,7 @@ def rope_channels_that_pass_are_zeros(turned: Array, x: Array) -> Array:
         "correct."
     ),
     repair="First take the channels that rotate, then split them in halves.",
-    citations=("apple/coreai-models#66, the other way round",),
+    citations="apple/coreai-models#66, the other way round",
 )
 def rope_pairs_at_half_the_head(
     x: Array, start_pos: int = 0, *, rotary_dim: int | None = None, **options: Any
@@ -234,7 +223,7 @@ def rope_pairs_at_half_the_head(
     promises=_HALVES,
     effect="Channels i and i + r/2 rotate instead of i and i + head_dim/2; frequencies are correct.",
     repair="Split the whole head in halves.",
-    citations=("apple/coreai-models#66",),
+    citations="apple/coreai-models#66",
 )
 def rope_pairs_within_the_share(
     x: Array, start_pos: int = 0, *, inv_freq: Any = None, rotary_dim: int | None = None, **options: Any
@@ -259,13 +248,12 @@ def rope_pairs_within_the_share(
     "rotating_channels",
     "pair_frequencies",
     "pair_axes",
-    seen=ROPE,
     law="channels that do not rotate are returned unchanged",
     making=True,
     without=(TABLES, _EMBEDDING),
     effect="Channels rotate that should pass through.",
     repair="Pass rotary_dim on every path.",
-    citations=("AI-Hypercomputer/maxtext#4615, on the path of M-RoPE",),
+    citations="AI-Hypercomputer/maxtext#4615, on the path of M-RoPE",
 )
 def rope_all_channels_rotate() -> tuple[Callable[..., Any], ...]:
     """The code ignores rotary_dim and rotates all channels, with repeated frequencies and axes."""
@@ -282,7 +270,6 @@ def rope_all_channels_rotate() -> tuple[Callable[..., Any], ...]:
 
 @bug.in_step(
     "pair_axes",
-    seen=ROPE,
     without=(_EMBEDDING,),
     law="each pair rotates by the position of the axis that it belongs to",
     effect="The model misreads images; text is correct.",
@@ -296,7 +283,6 @@ def rope_axes_in_reverse(pairs: int, sections: Any) -> Any:
 
 @bug.in_step(
     "pair_axes",
-    seen=ROPE,
     without=(_EMBEDDING,),
     law="each pair rotates by the position of the axis that it belongs to",
     effect="All tokens of an image look the same; text is correct.",
@@ -328,7 +314,7 @@ def _along(axis_of: Callable[[Any, Any], Any], x: Array, start_pos: int, options
     promises={"conventions": Conventions(mrope="interleaved")},
     effect="The last pairs of an image rotate by height and width instead of time.",
     repair="Take every third pair up to three times the section.",
-    citations=("XPU-Forces/mojo_opset#276",),
+    citations="XPU-Forces/mojo_opset#276",
 )
 def rope_interleaved_to_the_end(x: Array, start_pos: int = 0, **options: Any) -> Array:
     """The code interleaves the axes over all pairs, whatever the sections of height and width are."""
@@ -363,7 +349,7 @@ def rope_saturated_sections_counted_out(x: Array, start_pos: int = 0, **options:
     promises={"conventions": Conventions(mrope="interleaved")},
     effect="The model misreads images; text is correct.",
     repair="Read the flag, and interleave the axes.",
-    citations=("alibaba/MNN#4133", "vllm-project/vllm-gaudi#1437"),
+    citations="alibaba/MNN#4133; vllm-project/vllm-gaudi#1437",
 )
 def rope_blocks_where_axes_interleave(x: Array, start_pos: int = 0, **options: Any) -> Array:
     """The code uses blocks of time, height and width for a model that interleaves the axes."""
@@ -381,7 +367,7 @@ _BY_KIND = "queries and keys rotated by a kind are within their error limit"
     law=_BY_KIND,
     effect="Beyond the original context, slow pairs rotate too fast, and the model forgets the prompt.",
     repair="Pass the factors to the rotation.",
-    citations=("ikawrakow/ik_llama.cpp#2291", "ollama/ollama#5924"),
+    citations="ikawrakow/ik_llama.cpp#2291; ollama/ollama#5924",
 )
 def embedding_without_freq_factors(f: Array, freq_factors: Any) -> Array:
     """The code loads the factors of the frequencies, and never uses them."""

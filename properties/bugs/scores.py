@@ -9,12 +9,11 @@ from properties.bugs import reference as right
 from properties.bugs.bug import MULTI_HEAD, OPTIONS, SDPA, SOFTMAX, Register
 from properties.bugs.reference import Mask
 
-bug = Register()
+bug = Register(seen=SDPA)
 
 
 @bug.in_step(
     "scaled",
-    seen=SDPA,
     law="added zero channels change only the scale",
     effect="Attention is too sharp, most of all with wide heads.",
     repair="Divide the scores by √d.",
@@ -27,11 +26,10 @@ def sdpa_scale_missing(products: Array, width: int) -> Array:
 
 @bug.in_step(
     "scaled",
-    seen=SDPA,
     law="added zero channels change only the scale",
     effect="Scores are d times too large.",
     repair="Divide the scores by √d.",
-    citations=("esceptico/perceiver-io#9", "pytorch/pytorch#151098"),
+    citations="esceptico/perceiver-io#9; pytorch/pytorch#151098",
 )
 def sdpa_scale_inverted(products: Array, width: int) -> Array:
     """The code multiplies the scores by √d instead of dividing by it."""
@@ -40,7 +38,6 @@ def sdpa_scale_inverted(products: Array, width: int) -> Array:
 
 @bug.in_step(
     "scaled",
-    seen=SDPA,
     law="added zero channels change only the scale",
     effect="Attention is too flat; a width of 0 or 1 is correct.",
     repair="Divide by √d.",
@@ -48,12 +45,11 @@ def sdpa_scale_inverted(products: Array, width: int) -> Array:
 )
 def sdpa_scale_without_root(products: Array, width: int) -> Array:
     """The code divides the scores by d instead of √d."""
-    return np.asarray(products / max(width, 1))
+    return products / max(width, 1)
 
 
 @bug.in_step(
     "scaled",
-    seen=SDPA,
     without=OPTIONS,
     law="repeating every key and value changes nothing",
     effect="Attention is flatter with more keys than channels, and sharper with fewer.",
@@ -67,7 +63,6 @@ def sdpa_scale_of_the_number_of_keys(products: Array, width: int) -> Array:
 
 @bug.in_step(
     "scaled",
-    seen=SDPA,
     law="added zero channels change only the scale",
     effect="Attention is too sharp if the width is not a square; 1, 4, 16 and 64 are correct.",
     repair="Take the root in floating point.",
@@ -75,12 +70,11 @@ def sdpa_scale_of_the_number_of_keys(products: Array, width: int) -> Array:
 )
 def sdpa_scale_integer_root(products: Array, width: int) -> Array:
     """The code rounds √d down to an integer."""
-    return np.asarray(products / max(math.isqrt(width), 1))
+    return products / max(math.isqrt(width), 1)
 
 
 @bug.in_step(
     "scaled",
-    seen=SDPA,
     without=(*MULTI_HEAD, *OPTIONS),
     law="with head_dim 0 the output is the mean of the visible values",
     effect="Every output is NaN if queries and keys have no columns.",
@@ -98,7 +92,7 @@ def sdpa_width_zero_not_a_number(products: Array, width: int) -> Array:
     law="added zero channels change only the scale",
     effect="Attention is too flat or too sharp if values are wider or narrower than keys.",
     repair="Take the scale from the width of queries and keys.",
-    citations=("lucidrains/flash-attention-jax#15", "juho-lee/set_transformer#18"),
+    citations="lucidrains/flash-attention-jax#15; juho-lee/set_transformer#18",
 )
 def sdpa_scale_by_value_width(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The scale is 1/√d_v, from the width of the values."""
@@ -107,7 +101,6 @@ def sdpa_scale_by_value_width(q: Array, k: Array, v: Array, mask: Mask = None) -
 
 @bug.in_step(
     "attention_weights",
-    seen=SDPA,
     law="a broadcast mask gives the same as the full mask",
     effect="Attention with a mask is too flat; the same call without a mask is correct.",
     repair="Scale once, either the queries or the scores.",
@@ -120,21 +113,19 @@ def sdpa_scale_twice_under_a_mask(q: Array, k: Array, mask: Mask = None) -> Arra
 
 @bug.in_step(
     "scores_of",
-    seen=SDPA,
     law="the output is the weighted mean of the outputs of two blocks of keys",
     effect="The last channels of queries and keys have no effect.",
     repair="Pad the channels to a multiple of 8, or process the last ones separately.",
-    citations=("NVIDIA/FasterTransformer#89",),
+    citations="NVIDIA/FasterTransformer#89",
 )
 def sdpa_last_lanes_dropped(q: Array, k: Array) -> Array:
     """The code rounds a width above 8 down to a multiple of 8."""
     kept_channels = q.shape[-1] // 8 * 8 if q.shape[-1] > 8 else q.shape[-1]
-    return right.scaled(q[..., :kept_channels] @ right.transposed(k[..., :kept_channels]), q.shape[-1])
+    return right.scaled(q[..., :kept_channels] @ k[..., :kept_channels].mT, q.shape[-1])
 
 
 @bug.in_step(
     SOFTMAX,
-    seen=SDPA,
     law="a vector added to all keys changes nothing",
     effect="Two scores above 50 get equal weights although they differ.",
     repair="Subtract the largest score of each row; then no score needs a limit.",
@@ -147,11 +138,10 @@ def sdpa_scores_clamped(scores: Array, mask: Mask = None) -> Array:
 
 @bug.in_step(
     "scores_of",
-    seen=SDPA,
     law="multi-head attention with one head equals attention",
     effect="Long rows have seven correct digits instead of sixteen.",
     repair="Keep the precision of the inputs.",
-    citations=("AI-Hypercomputer/maxtext#1225",),
+    citations="AI-Hypercomputer/maxtext#1225",
 )
 def sdpa_scores_in_single_precision(q: Array, k: Array) -> Array:
     """With 64 or more keys, the code stores the scores in float32."""
@@ -161,11 +151,10 @@ def sdpa_scores_in_single_precision(q: Array, k: Array) -> Array:
 
 @bug.in_step(
     "scores_of",
-    seen=SDPA,
     law="an orthogonal change of basis of q and k changes nothing",
     effect="Results have three correct digits instead of sixteen, for some widths only; small integers are exact.",
     repair="Request full precision for the matrix product.",
-    citations=("alexdremov/kernels#1",),
+    citations="alexdremov/kernels#1",
 )
 def sdpa_products_in_tf32(q: Array, k: Array) -> Array:
     """If the width is a multiple of 8, the code cuts queries and keys to the 10 bits of TF32 before
@@ -177,7 +166,6 @@ def sdpa_products_in_tf32(q: Array, k: Array) -> Array:
 
 @bug.in_step(
     "attention_weights",
-    seen=SDPA,
     law="if all values are equal, the output is that value",
     effect="Weights do not sum to 1, and small weights become 0.",
     repair="Keep the weights in the precision of the accumulator.",
@@ -190,28 +178,23 @@ def sdpa_weights_in_half_precision(q: Array, k: Array, mask: Mask = None) -> Arr
 
 @bug.in_step(
     "attention_weights",
-    seen=SDPA,
     law="if all values are equal, the output is that value",
     public=True,
     effect="Each column of weights sums to 1 instead of each row, so outputs are not averages of the values.",
     repair="Take the softmax over the last axis, the keys.",
     citations=(
-        "labmlai/annotated_deep_learning_paper_implementations#146",
-        "FudanNLP/fastNLP#254",
-        "nerminnuraydogan/vision-transformer#1",
+        "labmlai/annotated_deep_learning_paper_implementations#146; FudanNLP/fastNLP#254; "
+        "nerminnuraydogan/vision-transformer#1"
     ),
 )
 def sdpa_softmax_query_axis(q: Array, k: Array, mask: Mask = None) -> Array:
     """The softmax runs over the queries instead of the keys."""
     scores = right.scores_of(q, k)
-    return right.transposed(
-        right.hard_masked_softmax(right.transposed(scores), right.transposed(right.visible_entries(mask, scores.shape)))
-    )
+    return right.hard_masked_softmax(scores.mT, right.visible_entries(mask, scores.shape).mT).mT
 
 
 @bug.in_step(
     "attention_weights",
-    seen=SDPA,
     law="masked keys and values do not matter",
     effect="A masked key gets weight if its score is some thousands above the visible scores.",
     repair="Mask with −∞, after the scale.",
@@ -237,13 +220,12 @@ def _padded_rows(x: Array) -> Array:
 
 @bug.in_step(
     "scores_of",
-    seen=SDPA,
     law="the output is the weighted mean of the outputs of two blocks of keys",
     effect="Scores of widths that are not powers of two have products of other rows in them.",
     repair="Mask the channels beyond the width when a tile is loaded.",
-    citations=("flagos-ai/FlagGems#951",),
+    citations="flagos-ai/FlagGems#951",
 )
 def sdpa_width_padded_by_the_next_row(q: Array, k: Array) -> Array:
     """The code loads a power of two of channels without a mask, so a row continues with the first
     channels of the next row."""
-    return right.scaled(_padded_rows(q) @ right.transposed(_padded_rows(k)), q.shape[-1])
+    return right.scaled(_padded_rows(q) @ _padded_rows(k).mT, q.shape[-1])

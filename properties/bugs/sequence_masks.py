@@ -7,8 +7,7 @@ import numpy as np
 from properties.bugs.bug import Register
 from properties.bugs.reference import causal_mask, chunked_mask, document_mask, prefix_mask
 
-bug = Register()
-_LAW = "a mask of sequences equals its definition"
+bug = Register(law="a mask of sequences equals its definition")
 
 
 # -- Documents -------------------------------------------------------------------------------------
@@ -16,7 +15,6 @@ _LAW = "a mask of sequences equals its definition"
 
 @bug.in_operation(
     "document_mask",
-    law=_LAW,
     effect="The tokens of a document that comes back after a gap do not see each other.",
     repair="Compare the numbers of the documents, not the runs of equal numbers.",
     origin="code that finds packed sequences counts the places where the number or the position changes",
@@ -31,7 +29,6 @@ def document_runs_only(ids_q: Any, ids_k: Any) -> Any:
 
 @bug.in_operation(
     "document_mask",
-    law=_LAW,
     effect="Queries attend to other documents where queries and keys differ.",
     repair="Compare the documents of the queries with the documents of the keys.",
     origin="in training both are the same array; with a cache they differ",
@@ -43,7 +40,6 @@ def document_of_the_keys_for_both(ids_q: Any, ids_k: Any) -> Any:
 
 @bug.in_operation(
     "document_mask",
-    law=_LAW,
     effect="The tokens of document 0 see nothing.",
     repair="Number documents from 0, or state that 0 marks padding.",
     origin="packed masks such as 1, 1, 2, 2, 0 mark padding with 0; compare hiyouga/LlamaFactory#7754",
@@ -55,7 +51,6 @@ def document_zero_is_padding(ids_q: Any, ids_k: Any) -> Any:
 
 @bug.in_operation(
     "document_mask",
-    law=_LAW,
     effect="Documents whose numbers differ by a multiple of 256 see each other.",
     repair="Keep the numbers in at least 32 bits.",
     origin="attention masks of tokenizers have 8 bits; a packed row may have more than 255 documents",
@@ -67,10 +62,9 @@ def document_numbers_in_8_bits(ids_q: Any, ids_k: Any) -> Any:
 
 @bug.in_operation(
     "document_mask",
-    law=_LAW,
     effect="Queries attend to the documents before their own.",
     repair="Compare with ==.",
-    citations=("huggingface/transformers#46634",),
+    citations="huggingface/transformers#46634",
 )
 def document_sees_earlier_ones(ids_q: Any, ids_k: Any) -> Any:
     """The mask of documents is lost, and only their order is left: earlier documents are visible."""
@@ -82,7 +76,6 @@ def document_sees_earlier_ones(ids_q: Any, ids_k: Any) -> Any:
 
 @bug.in_operation(
     "prefix_mask",
-    law=_LAW,
     effect="All positions see one key after the prefix.",
     repair="Show key j if j < prefix.",
     origin="positions count from 0 and lengths from 1",
@@ -94,7 +87,6 @@ def prefix_one_too_many(prefix: int, n: int) -> Any:
 
 @bug.in_operation(
     "prefix_mask",
-    law=_LAW,
     effect="The prefix is causal: its positions do not see later ones of the prefix.",
     repair="Show the keys of the prefix to all positions.",
     origin="without the length of the prefix a model falls back to its causal mask",
@@ -106,10 +98,9 @@ def prefix_is_causal(prefix: int, n: int) -> Any:
 
 @bug.in_operation(
     "prefix_mask",
-    law=_LAW,
     effect="Positions after the prefix see later positions.",
     repair="Apply the causal mask to all positions after the prefix.",
-    citations=("huggingface/transformers#30918",),
+    citations="huggingface/transformers#30918",
 )
 def prefix_everything_visible(prefix: int, n: int) -> Any:
     """The code makes all keys visible where there is a prefix."""
@@ -121,10 +112,9 @@ def prefix_everything_visible(prefix: int, n: int) -> Any:
 
 @bug.in_operation(
     "chunked_mask",
-    law=_LAW,
     effect="With padding before the first token, the chunks begin at wrong positions.",
     repair="Count positions from the first token: subtract the padding from the row number.",
-    citations=("huggingface/transformers#40214", "huggingface/transformers#40324"),
+    citations="huggingface/transformers#40214; huggingface/transformers#40324",
 )
 def chunks_ignore_the_start(n: int, chunk: int, start: int) -> Any:
     """The code counts chunks from the first row, not from position 0."""
@@ -133,7 +123,6 @@ def chunks_ignore_the_start(n: int, chunk: int, start: int) -> Any:
 
 @bug.in_operation(
     "chunked_mask",
-    law=_LAW,
     effect="Two chunks around position 0 are one.",
     repair="Round down: divide with floor division.",
     origin="in C and CUDA −1 / 4 is 0, in Python −1 // 4 is −1",
@@ -147,7 +136,6 @@ def chunks_round_toward_zero(n: int, chunk: int, start: int) -> Any:
 
 @bug.in_operation(
     "chunked_mask",
-    law=_LAW,
     effect="Positions see keys of the chunk before their own.",
     repair="Compare the numbers of the chunks, not the distance.",
     origin="a sliding window is the other kind of local attention",
@@ -159,7 +147,6 @@ def chunks_as_a_sliding_window(n: int, chunk: int, start: int) -> Any:
 
 @bug.in_operation(
     "chunked_mask",
-    law=_LAW,
     effect="Positions see later positions of their chunk.",
     repair="Combine the chunks with the causal mask.",
     origin="a mask of blocks alone is not causal",
@@ -175,7 +162,6 @@ def chunks_without_causality(n: int, chunk: int, start: int) -> Any:
 
 @bug.in_operation(
     "tree_mask",
-    law=_LAW,
     effect="A node sees its parent and no earlier ancestor.",
     repair="Copy the row of the parent.",
     origin="one step of the recursion",
@@ -188,10 +174,9 @@ def tree_parent_only(parents: Any) -> Any:
 
 @bug.in_operation(
     "tree_mask",
-    law=_LAW,
     effect="A node sees its siblings and other branches.",
     repair="Apply the mask of the tree below the diagonal too.",
-    citations=("PaddlePaddle/FastDeploy#3514",),
+    citations="PaddlePaddle/FastDeploy#3514",
 )
 def tree_as_a_chain(parents: Any) -> Any:
     """The code takes the causal mask: it does not apply the mask of the tree below the diagonal."""
@@ -200,7 +185,6 @@ def tree_as_a_chain(parents: Any) -> Any:
 
 @bug.in_operation(
     "tree_mask",
-    law=_LAW,
     effect="Roots see the last node and its ancestors.",
     repair="Stop at −1.",
     origin="in Python an index of −1 is the last entry",
@@ -215,7 +199,6 @@ def tree_root_wraps_around(parents: Any) -> Any:
 
 @bug.in_operation(
     "tree_mask",
-    law=_LAW,
     effect="A node does not see itself.",
     repair="Set the diagonal.",
     origin="ancestors are those above a node",
@@ -235,7 +218,6 @@ def tree_without_the_node(parents: Any) -> Any:
 
 @bug.in_operation(
     "left_padding_mask",
-    law=_LAW,
     effect="Queries attend to padding, and do not see their last tokens.",
     repair="Compare positions with n − length.",
     origin="batches for training are padded at the end, batches for generation at the beginning",
@@ -247,10 +229,9 @@ def left_padding_at_the_end(lengths: Any, n: int) -> Any:
 
 @bug.in_operation(
     "left_padding_mask",
-    law=_LAW,
     effect="Queries attend to padding.",
     repair="Hand the mask of the padding to attention.",
-    citations=("ml-explore/mlx-lm#1906",),
+    citations="ml-explore/mlx-lm#1906",
 )
 def left_padding_ignored(lengths: Any, n: int) -> Any:
     """The code makes all positions of a sequence visible."""
@@ -259,7 +240,6 @@ def left_padding_ignored(lengths: Any, n: int) -> Any:
 
 @bug.in_operation(
     "left_padding_mask",
-    law=_LAW,
     effect="All positions of an empty sequence are visible.",
     repair="Compare each position with n − length.",
     origin="in Python mask[-0:] is the whole row",

@@ -7,13 +7,12 @@ from properties.bugs import reference as right
 from properties.bugs.bug import BACKWARD, SDPA_JVP, Register
 from properties.bugs.records import Tangent
 
-bug = Register()
+bug = Register(law="VJP and JVP are adjoint")
 
 
 @bug.in_step(
     SDPA_JVP,
     record=Tangent,
-    law="VJP and JVP are adjoint",
     public=True,
     effect="The tangent of the values has no effect.",
     repair="Add P dv.",
@@ -28,7 +27,6 @@ def jvp_missing_value_tangent(call: Tangent) -> Array:
     "row_term",
     seen=SDPA_JVP,
     without=BACKWARD,
-    law="VJP and JVP are adjoint",
     public=True,
     effect="Tangents of the weights do not sum to 0, so constant values get a tangent.",
     repair="Use dP = P ⊙ (dS − Σ P·dS).",
@@ -42,7 +40,6 @@ def jvp_softmax_uncentred(weights: Array, grad_weights: Array) -> Array:
 @bug.in_step(
     "scores_tangent",
     seen=SDPA_JVP,
-    law="VJP and JVP are adjoint",
     effect="The tangent of the keys has no effect.",
     repair="Use dS = (dq kᵀ + q dkᵀ) / √d.",
     origin="cached keys seem constant",
@@ -55,27 +52,25 @@ def jvp_key_tangent_ignored(q: Array, k: Array, dq: Array, dk: Array) -> Array:
 @bug.in_step(
     "scores_tangent",
     seen=SDPA_JVP,
-    law="VJP and JVP are adjoint",
     effect="The part from the tangent of the keys is √d times too large.",
     repair="Scale both terms.",
     origin="the code scales queries beforehand",
 )
 def jvp_key_tangent_not_scaled(q: Array, k: Array, dq: Array, dk: Array) -> Array:
     """The code computes dS = dq kᵀ / √d + q dkᵀ."""
-    return right.scores_of(dq, k) + q @ right.transposed(dk)
+    return right.scores_of(dq, k) + q @ dk.mT
 
 
 @bug.in_step(
     "scores_tangent",
     seen=SDPA_JVP,
-    law="VJP and JVP are adjoint",
     effect="The part from the tangent of the queries is √d times too large.",
     repair="Scale both terms.",
     origin="the code scales queries beforehand, but not their tangents",
 )
 def jvp_query_tangent_not_scaled(q: Array, k: Array, dq: Array, dk: Array) -> Array:
     """The code computes dS = dq kᵀ + q dkᵀ / √d."""
-    return dq @ right.transposed(k) + right.scores_of(q, dk)
+    return dq @ k.mT + right.scores_of(q, dk)
 
 
 @bug.in_step(
@@ -104,13 +99,12 @@ def jvp_by_finite_differences(call: Tangent) -> Array:
     q, k, v, mask, dq, dk, dv = call
     step = 0.125  # a smaller step would lose digits to rounding, and results would differ between processors
     moved_output = right.scaled_dot_product_attention(q + step * dq, k + step * dk, v + step * dv, mask)
-    return np.asarray((moved_output - right.scaled_dot_product_attention(q, k, v, mask)) / step)
+    return (moved_output - right.scaled_dot_product_attention(q, k, v, mask)) / step
 
 
 @bug.in_step(
     SDPA_JVP,
     record=Tangent,
-    law="VJP and JVP are adjoint",
     effect="Tangents of masked keys change the mean.",
     repair="Take the mean with the masked weights.",
     origin="the code computes the mean before the mask",
@@ -125,7 +119,6 @@ def jvp_mean_over_blocked_keys(call: Tangent) -> Array:
 @bug.in_step(
     SDPA_JVP,
     record=Tangent,
-    law="VJP and JVP are adjoint",
     effect="Tangents of masked values reach the output.",
     repair="Use the masked weights in both terms.",
     origin="the code recomputes the weights for one term",
@@ -133,13 +126,12 @@ def jvp_mean_over_blocked_keys(call: Tangent) -> Array:
 def jvp_blocked_value_tangents_leak(call: Tangent) -> Array:
     """The code computes P dv with the weights of the unmasked softmax."""
     without_values = right.scaled_dot_product_attention_jvp(*call._replace(dv=np.zeros(call.dv.shape)))
-    return np.asarray(without_values + right.attention_weights(call.q, call.k) @ call.dv)
+    return without_values + right.attention_weights(call.q, call.k) @ call.dv
 
 
 @bug.in_step(
     "scores_tangent",
     seen=SDPA_JVP,
-    law="VJP and JVP are adjoint",
     effect="In self-attention, tangents of queries and keys are exchanged; with different shapes, results are correct.",
     repair="Pass tangents in the order of the inputs.",
     origin="arrays of the same shape can be exchanged without an error",
@@ -152,7 +144,6 @@ def jvp_tangents_exchanged(q: Array, k: Array, dq: Array, dk: Array) -> Array:
 @bug.in_operation(
     SDPA_JVP,
     record=Tangent,
-    law="VJP and JVP are adjoint",
     effect="Tangents of the last values have no effect, unless their number is at most 32 or a multiple of 32.",
     repair="Round the number of tiles up in each loop.",
     origin="the counterpart of tile-ai/tilelang#2010 in the loop over the tangents of the values",

@@ -2,6 +2,8 @@
 of tiles.
 """
 
+from functools import partial
+
 import numpy as np
 
 from oracles.ball import Array
@@ -11,6 +13,7 @@ from properties.bugs.kernels import OnlineAttention, is_causal, masked, scores_s
 from properties.bugs.reference import Mask
 
 bug = Register()
+in_attention = partial(bug.in_operation, SDPA)
 
 
 def _padded(q: Array, k: Array, v: Array, mask: Mask, extra: int) -> Array:
@@ -21,8 +24,13 @@ def _padded(q: Array, k: Array, v: Array, mask: Mask, extra: int) -> Array:
     return right.scaled_dot_product_attention(q, np.pad(k, rows), np.pad(v, rows), visible)
 
 
-@bug.in_operation(
-    SDPA,
+def _of_keys(q: Array, k: Array, v: Array, mask: Mask, keys: slice | Array) -> Array:
+    """Return attention to some of the keys alone."""
+    visible = right.visible_entries(mask, scores_shape(q, k))
+    return right.scaled_dot_product_attention(q, k[..., keys, :], v[..., keys, :], visible[..., keys])
+
+
+@in_attention(
     law="the order of keys does not matter",
     effect="Keys of early tiles get too much weight if a later tile has the largest score.",
     repair="Multiply the sum and the output by exp(old − new maximum) before the next tile is added.",
@@ -34,8 +42,7 @@ def sdpa_online_nothing_rescaled(q: Array, k: Array, v: Array, mask: Mask = None
     return OnlineAttention(width=tile, rescale_sum=False, rescale_output=False)(q, k, v, mask)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="if all values are equal, the output is that value",
     effect="Outputs are too large if a later tile has the largest score.",
     repair="Rescale the output together with the sum.",
@@ -47,12 +54,11 @@ def sdpa_online_output_not_rescaled(q: Array, k: Array, v: Array, mask: Mask = N
     return OnlineAttention(width=tile, rescale_output=False)(q, k, v, mask)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="multi-head attention with one head equals attention",
     effect="Queries with a masked first tile of keys, for example by left padding, are NaN.",
     repair="Replace a maximum of −∞ by 0 in the exponents.",
-    citations=("flashinfer-ai/flashinfer#4401",),
+    citations="flashinfer-ai/flashinfer#4401",
 )
 def sdpa_first_tile_blocked_nan(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
     """While all keys so far are masked, the code computes exp(−∞ − (−∞)); it handles fully masked
@@ -61,44 +67,40 @@ def sdpa_first_tile_blocked_nan(q: Array, k: Array, v: Array, mask: Mask = None,
     return with_dead_rows(output, mask, v)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="attention is within its error limit",
     effect="Queries with a masked first tile become zeros if all their scores are very low.",
     repair="Use 0 in the exponents only, and keep −∞ as the running maximum.",
-    citations=("Dao-AILab/flash-attention#2082",),
+    citations="Dao-AILab/flash-attention#2082",
 )
 def sdpa_first_tile_blocked_keeps_zero(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 16) -> Array:
     """If the first tile of {tile} keys is masked, 0 replaces the maximum −∞ and stays the maximum."""
     return OnlineAttention(width=tile, dead="taken for zero")(q, k, v, mask)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="a vector added to all keys changes nothing",
     effect="Rows with very low scores become zeros.",
     repair="Start the running maximum at −∞.",
-    citations=("flashinfer-ai/flashinfer#4267",),
+    citations="flashinfer-ai/flashinfer#4267",
 )
 def sdpa_running_maximum_starts_finite(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The running maximum starts at −1000 instead of −∞."""
     return OnlineAttention(start=-1e3)(q, k, v, mask)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="if all values are equal, the output is that value",
     effect="Outputs shrink towards 0 if the number of keys is not a multiple of the tile.",
     repair="Give padded keys the score −∞.",
-    citations=("flashinfer-ai/flashinfer#5090", "NVIDIA/TensorRT-LLM#18111", "FluxML/NNkernels.jl#16"),
+    citations="flashinfer-ai/flashinfer#5090; NVIDIA/TensorRT-LLM#18111; FluxML/NNkernels.jl#16",
 )
 def sdpa_tail_counts_as_zeros(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 64) -> Array:
     """The code pads the last tile of {tile} keys with zeros, and their scores of 0 count."""
     return _padded(q, k, v, mask, -k.shape[-2] % tile)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="a vector added to all keys changes nothing",
     effect="Outputs are slightly too small for 128, 256, 384 … keys.",
     repair="Stop at the end: a full last tile needs no further tile.",
@@ -109,26 +111,18 @@ def sdpa_reads_one_key_beyond(q: Array, k: Array, v: Array, mask: Mask = None, t
     return _padded(q, k, v, mask, int(k.shape[-2] % tile == 0))
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="the order of keys does not matter",
     effect="For most lengths, queries do not see the newest keys.",
     repair="Round the number of tiles up.",
-    citations=("tile-ai/tilelang#2010",),
+    citations="tile-ai/tilelang#2010",
 )
 def sdpa_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 32) -> Array:
     """With more than {tile} keys, the code drops the keys after the last full tile of {tile}."""
-    kept_keys = k.shape[-2] // tile * tile or k.shape[-2]
-    return right.scaled_dot_product_attention(
-        q,
-        k[..., :kept_keys, :],
-        v[..., :kept_keys, :],
-        right.visible_entries(mask, scores_shape(q, k))[..., :kept_keys],
-    )
+    return _of_keys(q, k, v, mask, slice(k.shape[-2] // tile * tile or k.shape[-2]))
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="the order of keys does not matter",
     effect="Once in 32 steps of decoding, the query does not see the newest key.",
     repair="Compute the last tile even if it has one key.",
@@ -136,17 +130,10 @@ def sdpa_tail_keys_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile
 )
 def sdpa_last_key_dropped(q: Array, k: Array, v: Array, mask: Mask = None, tile: int = 32) -> Array:
     """The code drops a last tile that has one key, as with 33, 65 or 97 keys."""
-    kept_keys = k.shape[-2] - int(k.shape[-2] > tile and k.shape[-2] % tile == 1)
-    return right.scaled_dot_product_attention(
-        q,
-        k[..., :kept_keys, :],
-        v[..., :kept_keys, :],
-        right.visible_entries(mask, scores_shape(q, k))[..., :kept_keys],
-    )
+    return _of_keys(q, k, v, mask, slice(k.shape[-2] - int(k.shape[-2] > tile and k.shape[-2] % tile == 1)))
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="the order of keys does not matter",
     effect="Some keys of the last two tiles get twice their weight.",
     repair="Mask the overlap, or pad the keys.",
@@ -157,13 +144,10 @@ def sdpa_last_tile_moved_back(q: Array, k: Array, v: Array, mask: Mask = None, t
     previous tile count twice."""
     n_k, first = k.shape[-2], max(k.shape[-2] - tile, 0)
     keys = np.concatenate([np.arange(min(j, first), min(j, first) + min(n_k, tile)) for j in range(0, n_k, tile)])
-    return right.scaled_dot_product_attention(
-        q, k[..., keys, :], v[..., keys, :], right.visible_entries(mask, scores_shape(q, k))[..., keys]
-    )
+    return _of_keys(q, k, v, mask, keys)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="the order of keys does not matter",
     effect="With 64 or more keys, halves with different maxima have wrong weights.",
     repair="Multiply the sum of each half by exp(its maximum − the common maximum).",
@@ -184,8 +168,7 @@ def sdpa_split_keys_merged_without_maxima(q: Array, k: Array, v: Array, mask: Ma
     return with_dead_rows(output / np.where(total == 0, 1.0, total), mask, v)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="outputs do not depend on future keys and values",
     effect="With 32 or more queries, each query sees up to 15 future keys.",
     repair="Apply the mask inside the tiles on the diagonal.",
@@ -201,8 +184,7 @@ def sdpa_causal_diagonal_tile_full(q: Array, k: Array, v: Array, mask: Mask = No
     )
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="causal attention equals attention with a causal mask",
     effect="On the causal path, the later half of each tile of queries does not see the newest keys.",
     repair="End the loop at the tile that holds the last query of the tile.",
@@ -218,8 +200,7 @@ def sdpa_causal_loop_ends_early(q: Array, k: Array, v: Array, mask: Mask = None,
     return right.scaled_dot_product_attention(q, k, v, mask & visible)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="masked keys and values do not matter",
     effect="Queries attend to masked keys inside the tile.",
     repair="Test every entry of a tile before its mask is skipped.",
@@ -237,8 +218,7 @@ def sdpa_tile_judged_by_its_corners(q: Array, k: Array, v: Array, mask: Mask = N
     return right.scaled_dot_product_attention(q, k, v, visible)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="queries are computed independently",
     effect="Queries lose keys that are masked for the first query of their tile.",
     repair="Skip a tile only if all its rows are masked.",
@@ -253,8 +233,7 @@ def sdpa_tile_skipped_by_its_first_row(q: Array, k: Array, v: Array, mask: Mask 
     return right.scaled_dot_product_attention(q, k, v, visible)
 
 
-@bug.in_operation(
-    SDPA,
+@in_attention(
     law="masked keys and values do not matter",
     effect="After the first 32 keys, each key has the mask of an earlier key.",
     repair="Advance the pointer to the mask with the pointer to the keys.",

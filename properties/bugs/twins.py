@@ -16,8 +16,7 @@ from properties.bugs.records import MultiHead
 from properties.bugs.reference import Mask
 from properties.contract.twins import Twin
 
-bug = Register()
-_LAW = "all code paths of an implementation give the same result"
+bug = Register(law="all code paths of an implementation give the same result")
 
 
 def _of_any_key(q: Array, k: Array, v: Array) -> Array:
@@ -26,11 +25,10 @@ def _of_any_key(q: Array, k: Array, v: Array) -> Array:
 
 @bug.in_operation(
     CAUSAL,
-    law=_LAW,
     promises={"twins": {"with weights": {CAUSAL: _of_any_key}}},
     effect="A model that returns its attention weights has other outputs, which depend on later tokens.",
     repair="Build the mask for both paths.",
-    citations=("huggingface/transformers#30652", "pytorch/pytorch#99282"),
+    citations="huggingface/transformers#30652; pytorch/pytorch#99282",
 )
 def causal_path_with_weights_sees_the_future(q: Array, k: Array, v: Array) -> Array:
     """If the caller requests the weights, the code takes another path, which has no causal mask."""
@@ -43,11 +41,10 @@ def _without_broadcasting(q: Array, k: Array, v: Array, mask: Mask = None) -> Ar
 
 @bug.in_operation(
     SDPA,
-    law=_LAW,
     promises={"twins": {"compiled": {SDPA: _without_broadcasting}}},
     effect="The compiled model attends to padding.",
     repair="Broadcast the mask before it is used.",
-    citations=("pytorch/pytorch#93823",),
+    citations="pytorch/pytorch#93823",
 )
 def sdpa_compiled_does_not_broadcast_masks(q: Array, k: Array, v: Array, mask: Mask = None) -> Array:
     """The compiled path does not broadcast a mask of one row or one column, and masks nothing."""
@@ -64,11 +61,10 @@ def _nan_without_keys(*arguments: Any) -> Array:
 @bug.in_operation(
     MHA,
     record=MultiHead,
-    law=_LAW,
     promises={"twins": {"in evaluation": {MHA: _nan_without_keys}}},
     effect="Padded tokens are zeros in training and NaN in evaluation.",
     repair="Use one convention on both paths.",
-    citations=("pytorch/pytorch#190486",),
+    citations="pytorch/pytorch#190486",
 )
 def mha_evaluation_path_is_nan_without_keys(call: MultiHead) -> Array:
     """In evaluation, a separate kernel takes the softmax of −∞ only for fully masked tokens."""
@@ -82,12 +78,11 @@ def _by_kept_tables(x: Array, start_pos: int = 0, **options: Any) -> Array:
     if options:
         return placed.rope(x, start_pos, **options)
     cos, sin = _KEPT.setdefault(x.shape[-2:], placed.chunk_tables(start_pos, *x.shape[-2:]))
-    return np.asarray(x * cos + placed.rotated(x) * sin)
+    return x * cos + placed.rotated(x) * sin
 
 
 @bug.in_operation(
     "rope",
-    law=_LAW,
     requires=("two calls in a row",),
     making=True,
     promises={"twins": {"with a cache": {"rope": _by_kept_tables}}},
@@ -96,7 +91,7 @@ def _by_kept_tables(x: Array, start_pos: int = 0, **options: Any) -> Array:
         "sequence."
     ),
     repair="Add the start position to the key.",
-    citations=("lucidrains/rotary-embedding-torch#11", "pytorch/executorch#2010"),
+    citations="lucidrains/rotary-embedding-torch#11; pytorch/executorch#2010",
 )
 def rope_cached_path_keeps_the_first_positions() -> Callable[..., Array]:
     """With a cache, the code keeps tables by the length of the chunk, without its start position."""
@@ -116,11 +111,10 @@ def _converted(x: Array, start_pos: int = 0, **options: Any) -> Array:
 
 @bug.in_operation(
     "rope",
-    law=_LAW,
     promises={"twins": {"converted": {"rope": _converted}}},
     effect="A model that is loaded and then converted rotates differently from a model created in that type.",
     repair="Keep frequencies out of the conversion, or compute them again.",
-    citations=("NVIDIA-NeMo/Automodel#2549", "huggingface/transformers#25681"),
+    citations="NVIDIA-NeMo/Automodel#2549; huggingface/transformers#25681",
 )
 def rope_converted_module_has_coarse_frequencies(x: Array, start_pos: int = 0) -> Array:
     """A conversion of the module to 16 bits also rounds its frequencies to 8 significant bits."""
@@ -137,7 +131,6 @@ def _by_reciprocals(q: Any, k: Any, v: Any, mask: Mask = None) -> Any:
 
 @bug.in_operation(
     SDPA,
-    law=_LAW,
     promises={"arithmetic": "float32", "twins": {"in evaluation": Twin({SDPA: _by_reciprocals}, exactly=True)}},
     effect="Training without dropout and evaluation differ in the last digit, although they should be one computation.",
     repair="Skip the product if nothing is dropped.",

@@ -13,8 +13,8 @@ from properties.bugs import reference_attention as right
 from properties.bugs.bug import Register
 from properties.bugs.multi_head import computed_heads
 
-bug = Register()
 ATTENTION, VJP = "attention", "attention_vjp"
+bug = Register(seen=ATTENTION)
 _BLOCK = 128
 
 
@@ -23,7 +23,7 @@ _BLOCK = 128
     law="appending masked keys changes nothing",
     effect="Masked keys keep a weight of about e^(−2c); a softcap of 50 makes it too small to see.",
     repair="Apply the softcap to the scores, then add the bias and the mask.",
-    citations=("onnx/onnx#7867",),
+    citations="onnx/onnx#7867",
 )
 def attention_cap_after_the_mask(
     q: Array, k: Array, v: Array, *, softcap: float | None = None, **options: Any
@@ -34,7 +34,7 @@ def attention_cap_after_the_mask(
     names = ("mask", "bias", "causal", "offset", "window")
     visible = {name: options.pop(name) for name in names if name in options}
     s = right.scale_of(q.shape[-1], options.get("scale")) * (
-        q @ right.transposed(k.take(right.key_heads(q.shape[-3], k.shape[-3]), -3))
+        q @ k.take(right.key_heads(q.shape[-3], k.shape[-3]), -3).mT
     )
     may = right.visible_keys(s.shape, **visible)
     u = softcap * np.tanh(np.where(may, right.biased(s, visible.get("bias")), -np.inf) / softcap)
@@ -43,11 +43,10 @@ def attention_cap_after_the_mask(
 
 @bug.in_step(
     "visible_keys",
-    seen=ATTENTION,
     law="a window equals the mask of its band",
     effect="In a tree of draft tokens, tokens see their siblings.",
     repair="Pass the mask to the kernel.",
-    citations=("sgl-project/sglang#20278",),
+    citations="sgl-project/sglang#20278",
 )
 def attention_mask_taken_for_causality(
     shape: tuple[int, ...], mask: Any = None, causal: bool = False, **others: Any
@@ -61,7 +60,7 @@ def attention_mask_taken_for_causality(
     law="the content of keys masked for all queries does not matter",
     effect="A masked key gets 1/e of the weight of a visible key.",
     repair="Convert the mask to a bias of 0 and −∞.",
-    citations=("huggingface/diffusers#14342",),
+    citations="huggingface/diffusers#14342",
 )
 def attention_mask_taken_for_a_bias(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
     """The code passes a boolean mask as a bias, and adds 0 and 1 to the scores."""
@@ -75,7 +74,7 @@ def attention_mask_taken_for_a_bias(q: Array, k: Array, v: Array, **options: Any
     law="columns of values are computed independently",
     effect="Training is unstable if widths differ, as in multi-head latent attention.",
     repair="Take the scale from the width of the queries.",
-    citations=("NVIDIA/Megatron-LM#1501",),
+    citations="NVIDIA/Megatron-LM#1501",
 )
 def attention_scale_of_the_values(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
     """The default scale is 1/√d_v, from the width of the values."""
@@ -84,11 +83,10 @@ def attention_scale_of_the_values(q: Array, k: Array, v: Array, **options: Any) 
 
 @bug.in_step(
     "visible_keys",
-    seen=ATTENTION,
     law="batch elements are computed independently",
     effect="All batch elements except the first are zeros, or have the mask of another element.",
     repair="Build the block mask for the number of keys of the call.",
-    citations=("pytorch/pytorch#139462",),
+    citations="pytorch/pytorch#139462",
 )
 def attention_blocks_of_more_keys(shape: tuple[int, ...], mask: Any = None, **others: Any) -> Any:
     """The code builds the mask for a multiple of 128 keys, and reads the batch with that stride."""
@@ -107,7 +105,7 @@ def attention_blocks_of_more_keys(shape: tuple[int, ...], mask: Any = None, **ot
     law="attention with options is within its error limit",
     effect="Heads of the second group and of later groups are zeros.",
     repair="Split the program's number by the number of blocks of a group.",
-    citations=("flagos-ai/FlagGems#3759",),
+    citations="flagos-ai/FlagGems#3759",
 )
 def attention_programs_split_by_the_group_size(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
     """A program computes up to 4 heads of one group, but the code splits its number by the size of a
@@ -122,7 +120,7 @@ def attention_programs_split_by_the_group_size(q: Array, k: Array, v: Array, **o
     law="batch elements are computed independently",
     effect="While decoding, all batch elements except the first attend to the keys of another sequence.",
     repair="Add the offset of the batch element to the pointers of keys and values.",
-    citations=("ml-explore/mlx#4431",),
+    citations="ml-explore/mlx#4431",
 )
 def attention_two_passes_without_the_batch(q: Array, k: Array, v: Array, **options: Any) -> tuple[Array, Array]:
     """With at most 8 queries, grouped heads and at least 16 keys (1024 in the report), all batch
@@ -135,11 +133,10 @@ def attention_two_passes_without_the_batch(q: Array, k: Array, v: Array, **optio
 
 @bug.in_step(
     "visible_keys",
-    seen=ATTENTION,
     law="batch elements are computed independently",
     effect="Queries of sequences with a shorter past lose the oldest keys of their windows, or all keys.",
     repair="Start the window at the past of each sequence.",
-    citations=("microsoft/onnxruntime#27992",),
+    citations="microsoft/onnxruntime#27992",
 )
 def attention_window_starts_at_the_longest_past(
     shape: tuple[int, ...], offset: Any = None, window: Any = (None, None), **others: Any
@@ -154,13 +151,12 @@ def attention_window_starts_at_the_longest_past(
 
 @bug.in_step(
     "visible_keys",
-    seen=ATTENTION,
     without=("attention_jvp",),
     law="attention with options is within its error limit",
     promises={"conventions": Conventions(causal="bottom_right")},
     effect="With more queries than keys, early queries lose the last keys.",
     repair="Leave the missing side open.",
-    citations=("Dao-AILab/flash-attention#895",),
+    citations="Dao-AILab/flash-attention#895",
 )
 def attention_missing_right_side_is_the_number_of_keys(
     shape: tuple[int, ...], window: Any = (None, None), **others: Any
@@ -174,7 +170,6 @@ def attention_missing_right_side_is_the_number_of_keys(
 
 @bug.in_step(
     "options_of",
-    seen=ATTENTION,
     law="a broadcast mask gives the same as the full mask",
     effect="Attention with a mask is too flat; the same call without a mask is correct.",
     repair="Scale once, either the queries or the scores.",
@@ -189,7 +184,6 @@ def attention_scale_twice_under_a_mask(q: Array, k: Array, **options: Any) -> An
 
 @bug.in_step(
     "scale_of",
-    seen=ATTENTION,
     law="scale=s equals multiplying the queries by s",
     effect="A given scale has no effect.",
     repair="Pass the scale to the kernel.",
@@ -224,7 +218,7 @@ def attention_ten_thousand_subtracted(q: Array, k: Array, v: Array, **options: A
     law="a chunk of queries gives the same rows as all queries",
     effect="Gradients are NaN unless the number of keys is a multiple of 128.",
     repair="Mask the padding after the scores are changed.",
-    citations=("pytorch/pytorch#153799",),
+    citations="pytorch/pytorch#153799",
 )
 def attention_gradients_of_a_partial_block(
     q: Array, k: Array, v: Array, grad_out: Array, **options: Any

@@ -11,14 +11,26 @@ from pathlib import Path
 from typing import Any
 
 from properties.command.outputs import folder_of_page, printing
-from properties.command.parsing import memory, natural, positive, whole, workers
+from properties.command.parsing import (
+    EXCLUDE,
+    LAWS,
+    ONLY,
+    REPEATED,
+    TIMEOUT,
+    Options,
+    add_options,
+    memory,
+    natural,
+    positive,
+    whole,
+    workers,
+)
 
 __all__ = ["add_to"]
 
-_SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 _AGAIN = 3  # how many times a chunk is given out again after something from outside ended its process
 
-_ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
+_ARGUMENTS: Options = {
     "targets": (
         "the adapter, as for `attnspec verify`; or: status FILE; or: report FILE --html DIR",
         {"nargs": "*", "metavar": "ADAPTER"},
@@ -67,24 +79,17 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
         "memory limit of a worker, libraries included, such as 4G; exceeding it counts as a violation",
         {"type": memory, "default": inf, "metavar": "SIZE"},
     ),
-    "--timeout": (
-        "time limit for one call, without the time in which it waits for a processor (default: 60)",
-        {"type": positive, "default": 60.0, "metavar": "SECONDS"},
-    ),
+    "--timeout": TIMEOUT,
     "--arithmetic": ("derive error limits from this number format instead of the declared one", {"metavar": "NAME"}),
     "--convention": (
         "judge by this convention instead of the declared one; may be repeated",
-        {"action": "append", "default": [], "metavar": "NAME=VALUE"},
+        REPEATED | {"metavar": "NAME=VALUE"},
     ),
-    "--laws": ("check only these laws, by name or name[operation]", _SEVERAL | {"metavar": "LAW"}),
-    "--exclude": ("leave out these laws", _SEVERAL | {"metavar": "LAW"}),
-    "--only": (
-        "if the adapter defines several implementations, check only those whose name or group contains TEXT",
-        _SEVERAL | {"metavar": "TEXT"},
-    ),
+    "--laws": LAWS,
+    "--exclude": EXCLUDE,
+    "--only": ONLY,
     "--html": ("with report: write the page to DIR/index.html", {"metavar": "DIR"}),
 }
-"""The arguments: the help of each, and how argparse reads it."""
 
 
 def add_to(commands: Any) -> None:
@@ -99,8 +104,7 @@ def add_to(commands: Any) -> None:
         "Exit status: 0 every law passes · 1 a law fails · 2 the campaign cannot run · "
         "129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.",
     )
-    for name, (purpose, settings) in _ARGUMENTS.items():
-        campaign.add_argument(name, help=purpose, **settings)
+    add_options(campaign, _ARGUMENTS)
     campaign.set_defaults(
         run=_campaign,
         seed=None,

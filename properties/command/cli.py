@@ -11,7 +11,22 @@ from typing import Any
 
 from properties.command import campaign, gate, inspecting, listings, new, vectors
 from properties.command.outputs import complain, folder_of_page, open_streams, printing
-from properties.command.parsing import INTERPRET, Parser, cost, duration, natural, positive, sizes
+from properties.command.parsing import (
+    EXCLUDE,
+    FLAG,
+    INTERPRET,
+    LAWS,
+    ONLY,
+    REPEATED,
+    TIMEOUT,
+    Options,
+    Parser,
+    add_options,
+    cost,
+    duration,
+    natural,
+    sizes,
+)
 
 __all__ = ["main", "parser_of_command"]
 
@@ -40,11 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-_SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
-_FLAG: dict[str, Any] = {"action": "store_true"}
 _JOBS = min(4, os.cpu_count() or 1)
 
-_VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
+_VERIFY: Options = {
     "targets": (
         "file.py or a module, with :NAME if it has several adapters. The variable NAME holds one or more adapters. "
         "One adapter: a dict {operation: function}, an object whose functions have the names of operations, or a "
@@ -58,32 +71,26 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "--convention": (
         "judge by this convention, such as rope_pairing=half, instead of the declared one; may be repeated",
-        {"action": "append", "default": [], "metavar": "NAME=VALUE"},
+        REPEATED | {"metavar": "NAME=VALUE"},
     ),
     "--max-examples": ("number of test inputs for each operation (default: 100)", {"type": natural, "metavar": "N"}),
     "--seed": (
         "seed of the test inputs; the same seed gives the same inputs (default: 0)",
         {"type": int, "metavar": "N"},
     ),
-    "--laws": ("check only these laws, by name or name[operation]", _SEVERAL | {"metavar": "LAW"}),
-    "--exclude": ("leave out these laws", _SEVERAL | {"metavar": "LAW"}),
-    "--quick": ("check few laws on few inputs; this detects nearly all known bugs within seconds", _FLAG),
-    "--interpret": (INTERPRET, {"action": "store_true", "default": None}),
-    "--long": ("also check the laws with 131072 keys, which take minutes", _FLAG),
+    "--laws": LAWS,
+    "--exclude": EXCLUDE,
+    "--quick": ("check few laws on few inputs; this detects nearly all known bugs within seconds", FLAG),
+    "--interpret": (INTERPRET, FLAG | {"default": None}),
+    "--long": ("also check the laws with 131072 keys, which take minutes", FLAG),
     "--shape": (
         "also check laws at exactly these sizes, such as batch=4,num_heads=32,kv_heads=8,n_q=1,n_k=8192,head_dim=128; "
         "may be repeated",
-        {"action": "append", "default": [], "type": sizes, "dest": "shapes", "metavar": "SIZES"},
+        REPEATED | {"type": sizes, "dest": "shapes", "metavar": "SIZES"},
     ),
-    "--only": (
-        "if the adapter defines several implementations, check only those whose name or group contains TEXT",
-        _SEVERAL | {"metavar": "TEXT"},
-    ),
+    "--only": ONLY,
     "--jobs": ("number of processes (default: %(default)s)", {"type": natural, "default": _JOBS, "metavar": "N"}),
-    "--timeout": (
-        "time limit for one call, without the time in which it waits for a processor (default: 60)",
-        {"type": positive, "default": 60.0, "metavar": "SECONDS"},
-    ),
+    "--timeout": TIMEOUT,
     "--time-limit": (
         "time limit for the whole run, such as 60s or 5m; a law that does not finish counts as stopped early, and the "
         "exit status is 1",
@@ -109,18 +116,17 @@ _VERIFY: dict[str, tuple[str, dict[str, Any]]] = {
     "--strict": (
         "exit with status 1 also if an error is suspicious: within its limit, but so large that rounding alone "
         "almost never causes it; and if a call raises although the adapter declares no `supports`",
-        _FLAG,
+        FLAG,
     ),
     "--format": (
         "full: causes, numbers and the verdict · short: file:line: message for each cause, as editors read it "
         "(default: full)",
         {"choices": ("full", "short"), "default": "full"},
     ),
-    "--watch": ("run again whenever a source file changes; Ctrl-C ends this, with the last exit status", _FLAG),
-    "--fail-fast": ("stop at the first violation; with --baseline, stop at the first new violation", _FLAG),
-    "-v --all": ("show all about each cause, a row for every law, and a few lines for every violation", _FLAG),
+    "--watch": ("run again whenever a source file changes; Ctrl-C ends this, with the last exit status", FLAG),
+    "--fail-fast": ("stop at the first violation; with --baseline, stop at the first new violation", FLAG),
+    "-v --all": ("show all about each cause, a row for every law, and a few lines for every violation", FLAG),
 }
-"""The arguments of `attnspec verify`: the help of each, and how argparse reads it."""
 
 
 def parser_of_command() -> Parser:
@@ -147,8 +153,7 @@ def parser_of_command() -> Parser:
         "inconclusive · "
         "129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.",
     )
-    for name, (purpose, settings) in _VERIFY.items():
-        verify.add_argument(*name.split(), help=purpose, **settings)
+    add_options(verify, _VERIFY)
     verify.set_defaults(run=_verify)
 
     report = commands.add_parser("report", help="make one HTML page from several JSON reports")

@@ -6,30 +6,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from properties.command.outputs import file_to_write, printing
-from properties.command.parsing import duration, memory, positive, sizes
+from properties.command.parsing import FLAG, REPEATED, Options, add_options, duration, memory, positive, sizes
 
 if TYPE_CHECKING:
     from properties.gatehouse.verdict import Verdict
 
 __all__ = ["add_to"]
 
-_SEVERAL: dict[str, Any] = {"action": "append", "default": []}
-
-_ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
+_ARGUMENTS: Options = {
     "candidate": (
         "a Python file whose functions have the names of operations; or a flashinfer-bench solution, in JSON",
         {"type": Path},
     ),
-    "--operation": ("check only this operation; may be repeated", _SEVERAL | {"metavar": "NAME"}),
+    "--operation": ("check only this operation; may be repeated", REPEATED | {"metavar": "NAME"}),
     "--function": (
         "check the function NAME as OPERATION, if its name is not the operation's; may be repeated",
-        _SEVERAL | {"metavar": "NAME=OPERATION"},
+        REPEATED | {"metavar": "NAME=OPERATION"},
     ),
     "--reference-signature": (
         "how to call a function whose arguments have other names or another order. Write the call with the "
         "operation's argument names, such as 'flash(v, k, q, attn_mask=mask)=scaled_dot_product_attention'; "
         "may be repeated",
-        _SEVERAL | {"metavar": "CALL=OPERATION", "dest": "function"},
+        REPEATED | {"metavar": "CALL=OPERATION", "dest": "function"},
     ),
     "--kernelbench": (
         "the KernelBench problem that the class ModelNew of the candidate solves",
@@ -42,7 +40,7 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "--shape": (
         "also check laws at exactly these sizes, such as batch=2,n_q=1,n_k=4096; may be repeated",
-        _SEVERAL | {"type": sizes, "dest": "shapes", "metavar": "SIZES"},
+        REPEATED | {"type": sizes, "dest": "shapes", "metavar": "SIZES"},
     ),
     "--arithmetic": (
         "derive error limits from this number format, such as bfloat16 (default: float64)",
@@ -50,32 +48,32 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "--convention": (
         "judge by this convention, such as causal=bottom_right; may be repeated",
-        _SEVERAL | {"metavar": "NAME=VALUE"},
+        REPEATED | {"metavar": "NAME=VALUE"},
     ),
     "--feature": (
         "an optional argument that the kernel takes, such as window or positions; may be repeated",
-        _SEVERAL | {"metavar": "NAME"},
+        REPEATED | {"metavar": "NAME"},
     ),
     "--supports": (
         "use only inputs that the kernel supports, such as head_dim=64,128 or 'positive sizes' (default: all inputs); "
         "may be repeated",
-        _SEVERAL | {"metavar": "TEXT"},
+        REPEATED | {"metavar": "TEXT"},
     ),
     "--batch-ranks": (
         "how many leading axes the kernel accepts, such as 2 if it accepts only (batch, heads, length, width) "
         "(default: 0 1 2)",
         {"type": int, "nargs": "+", "metavar": "N"},
     ),
-    "--nondeterministic": ("the same call may give another result, within the error limit", {"action": "store_true"}),
+    "--nondeterministic": ("the same call may give another result, within the error limit", FLAG),
     "--arrays": (
         "the library of the arrays that the kernel takes and returns (default: numpy)",
         {"choices": ("numpy", "torch")},
     ),
     "--library": (
         "one more Python package that the kernel may import, by its distribution name; may be repeated",
-        _SEVERAL | {"metavar": "NAME"},
+        REPEATED | {"metavar": "NAME"},
     ),
-    "--quick": ("check few laws on few inputs: a verdict in a few seconds", {"action": "store_true"}),
+    "--quick": ("check few laws on few inputs: a verdict in a few seconds", FLAG),
     "--seed": ("seed of the test inputs; the default cannot be predicted", {"type": int, "metavar": "N"}),
     "--timeout": (
         "time limit for one call (default: 2, or 1 with --quick); an import may take 60",
@@ -97,11 +95,10 @@ _ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "--allow-replaced": (
         "also accept a kernel that replaces functions of Python's library, NumPy or torch, such as a timer",
-        {"action": "store_true", "dest": "replaces"},
+        FLAG | {"dest": "replaces"},
     ),
     "--json": ("also write the verdict as JSON; - prints only the JSON", {"metavar": "FILE"}),
 }
-"""The arguments: the help of each, and how argparse reads it."""
 
 
 def add_to(commands: Any) -> None:
@@ -113,8 +110,7 @@ def add_to(commands: Any) -> None:
         "import attnspec, on inputs that the kernel cannot predict. "
         "Exit status: 0 accepted · 1 not accepted · 2 the kernel cannot be checked · 3 not judged: out of time.",
     )
-    for name, (purpose, settings) in _ARGUMENTS.items():
-        gate.add_argument(name, help=purpose, **settings)
+    add_options(gate, _ARGUMENTS)
     gate.set_defaults(run=_gate)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from properties.command.outputs import complain, file_to_write, folder_of_page
-from properties.command.parsing import INTERPRET, Parser, duration, sizes
+from properties.command.parsing import FLAG, INTERPRET, REPEATED, Options, Parser, add_options, duration, sizes
 
 if TYPE_CHECKING:
     from properties.portraits.portrait import Portrait
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 __all__ = ["add_to", "inspect"]
 
 
-_OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+_OPTIONS: Options = {
     "targets": (
         "a file or a module with functions that are named after operations, or an adapter as in "
         "`attnspec verify`; with --operation, file.py:function",
         {"nargs": "+", "metavar": "KERNELS"},
     ),
-    "--operation": (
+    "--operation -o": (
         "the operation that the function computes, if it has another name",
         {"metavar": "NAME", "default": ""},
     ),
     "--shape": (
         "also measure at exactly these sizes, such as batch=2,num_heads=8,n_q=1,n_k=4096,head_dim=64; may be repeated",
-        {"metavar": "SIZES", "type": sizes, "action": "append", "default": []},
+        REPEATED | {"metavar": "SIZES", "type": sizes},
     ),
     "--against": (
         "print only what the kernel does differently from the kernel in this file or module",
         {"metavar": "KERNELS"},
     ),
-    "--interpret": (INTERPRET, {"action": "store_true"}),
-    "--quick": ("make at most 20 calls of each operation, which show less", {"action": "store_true"}),
+    "--interpret": (INTERPRET, FLAG),
+    "--quick": ("make at most 20 calls of each operation, which show less", FLAG),
     "--write": (
         "write the adapter that declares what was measured, as `attnspec new FILE --inspect KERNELS` does; "
         "FILE must not exist",
@@ -53,7 +53,6 @@ _OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
         {"metavar": "TIME", "type": duration, "default": 120.0},
     ),
 }
-"""The arguments of `attnspec inspect`: the help of each, and how argparse reads it."""
 
 
 def add_to(commands: Any) -> None:
@@ -67,21 +66,15 @@ def add_to(commands: Any) -> None:
         "difference · 2 the command line or the adapter is wrong, or an output cannot be written · 128 + N signal N "
         "ended a kernel's process.",
     )
-    _add_options(parser)
+    add_options(parser, _OPTIONS)
     parser.set_defaults(run=_inspect)
 
 
 def inspect(arguments: Sequence[str]) -> int:
     """Run `attnspec inspect` with some arguments, and return the exit status."""
     parser = Parser(prog="attnspec inspect")
-    _add_options(parser)
+    add_options(parser, _OPTIONS)
     return _inspect(parser.parse_args(arguments))
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    for name, (purpose, settings) in _OPTIONS.items():
-        short = ["-o"] if name == "--operation" else []
-        parser.add_argument(name, *short, help=purpose, **settings)
 
 
 def _inspect(options: argparse.Namespace) -> int:

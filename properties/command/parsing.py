@@ -6,10 +6,40 @@ Each type raises argparse's error for a wrong text. The error says what the text
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["INTERPRET", "Parser", "cost", "duration", "memory", "natural", "positive", "sizes", "whole", "workers"]
+__all__ = [
+    "EXCLUDE",
+    "FLAG",
+    "INTERPRET",
+    "LAWS",
+    "ONLY",
+    "REPEATED",
+    "TIMEOUT",
+    "Options",
+    "Parser",
+    "add_options",
+    "cost",
+    "duration",
+    "memory",
+    "natural",
+    "positive",
+    "sizes",
+    "whole",
+    "workers",
+]
+
+Options = Mapping[str, tuple[str, dict[str, Any]]]
+"""The arguments of a subcommand: the help of each, and how argparse reads it."""
+
+FLAG: dict[str, Any] = {"action": "store_true"}
+
+_SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
+"""An option with several values: --laws A B."""
+
+REPEATED: dict[str, Any] = {"action": "append", "default": []}
+"""An option that may be repeated: --shape A --shape B."""
 
 INTERPRET = (
     "run kernels in Triton or Pallas on the CPU, in the interpreter of the library, with the arithmetic of a GPU"
@@ -46,6 +76,12 @@ class Parser(argparse.ArgumentParser):
             listed = f"`{self.prog} --help` lists the options."
             self.error(f"Unknown option {unknown[0]!r}.{did_you_mean(unknown[0], self._option_string_actions, listed)}")
         return options, others
+
+
+def add_options(parser: argparse.ArgumentParser, options: Options) -> None:
+    """Add the arguments of a subcommand to its parser. A name may have several words: "-v --all"."""
+    for names, (purpose, settings) in options.items():
+        parser.add_argument(*names.split(), help=purpose, **settings)
 
 
 def natural(text: str) -> int:
@@ -115,3 +151,16 @@ def memory(text: str) -> int:
     if not found or not float(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r}, but should be an amount of memory, as 512M or 4G.")
     return int(float(found[1]) * {"M": 2**20, "G": 2**30, "T": 2**40}[found[2]])
+
+
+LAWS = ("check only these laws, by name or name[operation]", _SEVERAL | {"metavar": "LAW"})
+EXCLUDE = ("leave out these laws", _SEVERAL | {"metavar": "LAW"})
+ONLY = (
+    "if the adapter defines several implementations, check only those whose name or group contains TEXT",
+    _SEVERAL | {"metavar": "TEXT"},
+)
+TIMEOUT = (
+    "time limit for one call, without the time in which it waits for a processor (default: 60)",
+    {"type": positive, "default": 60.0, "metavar": "SECONDS"},
+)
+"""Options that several subcommands have."""

@@ -51,6 +51,7 @@ import numpy as np
 from oracles import Conventions
 from properties.contract.cache_programs import MOVED, Step, parse, parts_of_arrays
 from properties.contract.cache_states import Held, played
+from properties.contract.operation import Arguments
 from properties.contract.results import BrokenError, RaisedError
 from properties.contract.wording import raised, shown
 
@@ -169,7 +170,7 @@ class Runner:
                 del caches[step.other]
                 caches[step.other] = make_cache()
                 continue
-            arguments: tuple[Any, ...] = (step.number if step.name == "poison" else step.n,)
+            arguments: Arguments = (step.number if step.name == "poison" else step.n,)
             rows = step.rows_of(batch)
             if step.name in passed:
                 taken = _rows(step, parts.get(place, ()), len(rows), passed[step.name][0].shape[-2])
@@ -256,7 +257,7 @@ def _rows(step: Step, parts: Sequence[range], rows: int, length: int) -> Any:
     return slice(parts[0].start, parts[-1].stop)
 
 
-def _made(method: Callable[..., Any], arguments: tuple[Any, ...], number: int, step: Step) -> Any:
+def _made(method: Callable[..., Any], arguments: Arguments, number: int, step: Step) -> Any:
     """Call a method of a cache and return its value. Raises BrokenError if the call raises, or if
     the cache should refuse the step and the call returns.
     """

@@ -22,13 +22,16 @@ from properties import interpreters
 from properties.contract import conversion, packing, process_state, quantising
 from properties.contract.implementation import Implementation
 from properties.contract.mask_kinds import ENTRIES
-from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.operations import OPERATIONS, Arguments, Operation
 from properties.contract.restricted_options import one_column
 from properties.contract.results import BrokenError, Call, RaisedError, Result, Watched
 from properties.contract.support import OutsideError
 from properties.contract.wording import raised
 
-__all__ = ["LIKELY", "Caller"]
+__all__ = ["LIKELY", "Caller", "Observer"]
+
+Observer = Callable[[str, Arguments, str], None]
+"""What is told the name of an operation, the arguments and the memory layout before each call."""
 
 LIKELY = 8.4
 """λ of the statistical line: an error beyond the line has a probability of about 10⁻¹⁵ if roundings
@@ -59,7 +62,7 @@ class Caller:
         self,
         implementation: Implementation,
         operation: str,
-        observe: Callable[[str, tuple[Any, ...], str], None] | None = None,
+        observe: Observer | None = None,
         seconds_per_call: float = 60.0,
     ) -> None:
         self.implementation, self.operation, self.seconds_per_call = implementation, operation, seconds_per_call
@@ -88,13 +91,13 @@ class Caller:
         self.begin()
         self._case, self._base = case, base
 
-    def about(self, arguments: tuple[Any, ...]) -> None:
+    def about(self, arguments: Arguments) -> None:
         """Set the case: the arguments of one test. The first law that needs the operation's result
         on the case calls the operation. Later laws get the same result.
         """
         self._case, self._base = arguments, None
 
-    def seen(self, arguments: tuple[Any, ...]) -> Watched:
+    def seen(self, arguments: Arguments) -> Watched:
         """Return the call of the operation on the case (the arguments of one test), with everything
         that can be observed.
 
@@ -139,13 +142,13 @@ class Caller:
         """Call the operation that the law is about, and return its result, or a tuple of results."""
         return (self.seen(arguments) if layout == "contiguous" else self.watch(self.operation, arguments, layout)).found
 
-    def call(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Any:
+    def call(self, operation: str, arguments: Arguments, layout: str = "contiguous") -> Any:
         """Call an operation, and return its result, or a tuple of results. Raises BrokenError if
         the operation raises, or if it returns something that is not a result.
         """
         return self.watch(operation, arguments, layout).found
 
-    def watch(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Watched:
+    def watch(self, operation: str, arguments: Arguments, layout: str = "contiguous") -> Watched:
         """Make a call, and return it with its results and everything else that can be observed.
         Raises BrokenError as `call` does.
 
@@ -177,9 +180,7 @@ class Caller:
         self.answers.append(results)
         return Watched(tuple(given), tuple(returned), results, side_effect)
 
-    def _results(
-        self, operation: Operation, arguments: tuple[Any, ...], values: tuple[Array, ...]
-    ) -> tuple[Result, ...]:
+    def _results(self, operation: Operation, arguments: Arguments, values: tuple[Array, ...]) -> tuple[Result, ...]:
         """Return the results, each with the oracle's enclosures. The oracle runs at most once, and
         only if a law needs the enclosures.
         """
@@ -209,7 +210,7 @@ class Caller:
         """
         return Caller(path, self.operation, self._observe, self.seconds_per_call)
 
-    def call_another(self, other: Implementation, arguments: tuple[Any, ...]) -> None:
+    def call_another(self, other: Implementation, arguments: Arguments) -> None:
         """Call the law's operation in another implementation, if that implementation takes the
         arguments.
 
@@ -220,7 +221,7 @@ class Caller:
             with np.errstate(all="ignore"), contextlib.suppress(BrokenError, conversion.UngivenError):
                 Caller(other, operation.name).run(operation, arguments)
 
-    def expected(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    def expected(self, operation: Operation, arguments: Arguments) -> tuple[Any, ...]:
         """Return the oracle's enclosures of an operation's results in the implementation's
         arithmetic and conventions. For an operation that returns a mask or integers, return these.
         """
@@ -228,7 +229,7 @@ class Caller:
             operation, arguments, operation.expected(arguments, self.arithmetic, self.conventions)
         )
 
-    def likely(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Enclosure, ...] | None:
+    def likely(self, operation: Operation, arguments: Arguments) -> tuple[Enclosure, ...] | None:
         """Return enclosures of the results with the radii of the statistical line: errors that
         independent roundings almost never exceed.
 
@@ -246,7 +247,7 @@ class Caller:
         return self.implementation.support.promises(operation, arguments, enclosures)
 
     def run(
-        self, operation: Operation, arguments: tuple[Any, ...], layout: str = "contiguous"
+        self, operation: Operation, arguments: Arguments, layout: str = "contiguous"
     ) -> tuple[tuple[Array, ...], list[Any], list[Any], str]:
         """Make one guarded call. Return the results in float64, the arguments after the call, the
         returned arrays, and a sentence about a side effect, or "".
@@ -290,7 +291,7 @@ class Caller:
             values = packing.settled(operation.named(arguments), operation.axes, names, values)
         return values, given, returned, side_effect
 
-    def _placed(self, operation: Operation, arguments: tuple[Any, ...], returned: list[Any]) -> list[Any]:
+    def _placed(self, operation: Operation, arguments: Arguments, returned: list[Any]) -> list[Any]:
         """Return the results of a call at their places, with None for those that may be left out: the
         log-sum-exp that the adapter declares as missing, the gradients of options that are not among
         its features, or the gradients of all options that the call does not give.
@@ -359,7 +360,7 @@ class Caller:
             pass
         return ""
 
-    def given(self, operation: Operation, arguments: tuple[Any, ...], layout: str = "contiguous") -> list[Any]:
+    def given(self, operation: Operation, arguments: Arguments, layout: str = "contiguous") -> list[Any]:
         """Return the arguments of a call as new arrays of the implementation's kind. In the layouts
         "aliased" and "packed", arrays share memory.
         """

@@ -128,7 +128,7 @@ def _strides(x: Any, strides: Sequence[int]) -> list[int]:
 
 
 _NUMPY_LAYOUTS: dict[str, Callable[[Any], Any]] = {
-    "transposed": lambda x: np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2),
+    "transposed": lambda x: np.ascontiguousarray(x.mT).mT,
     "heads-inside": lambda x: np.ascontiguousarray(x.swapaxes(-3, -2)).swapaxes(-3, -2),
     "strided": lambda x: np.repeat(x, 2, axis=-2)[..., ::2, :],
     "offset": _late,

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
 
 import numpy as np
 
 from oracles.ball import Array
-from properties.contract.operations import Operation
+from properties.contract.operations import Arguments, Operation
 
 __all__ = ["COSTS", "Costs"]
 
@@ -37,7 +36,7 @@ class Costs:
     left_out: dict[str, int] = field(default_factory=dict)
     _seen: dict[str, list[tuple[Array, float]]] = field(default_factory=dict, repr=False)
 
-    def refusal(self, operation: Operation, arguments: tuple[Any, ...]) -> str:
+    def refusal(self, operation: Operation, arguments: Arguments) -> str:
         """Return a sentence that says that a call would take too long; "" if it may be made."""
         seconds = self.predicted(operation, arguments)
         if seconds <= self.most or _work(operation, arguments) <= _SMALL:
@@ -47,7 +46,7 @@ class Costs:
             return "The call is large, and no smaller call has shown yet how long such calls take."
         return f"The call would take up to {seconds:.2g} s, and --cost allows {self.most:g} s."
 
-    def predicted(self, operation: Operation, arguments: tuple[Any, ...]) -> float:
+    def predicted(self, operation: Operation, arguments: Arguments) -> float:
         """Return an upper bound of the seconds of a call; ∞ before the first call of the operation.
 
         The time of a call is a sum of products of some of its sizes, with factors that are not negative.
@@ -56,18 +55,18 @@ class Costs:
         sizes, earlier = _sizes(operation, arguments), self._seen.get(operation.name, ())
         return min((seconds * float(np.maximum(sizes / before, 1).prod()) for before, seconds in earlier), default=inf)
 
-    def add(self, operation: Operation, arguments: tuple[Any, ...], seconds: float) -> None:
+    def add(self, operation: Operation, arguments: Arguments, seconds: float) -> None:
         """Record the time of a call."""
         self._seen.setdefault(operation.name, []).append((_sizes(operation, arguments), seconds))
 
 
-def _sizes(operation: Operation, arguments: tuple[Any, ...]) -> Array:
+def _sizes(operation: Operation, arguments: Arguments) -> Array:
     """Return the sizes of a call on which its time depends, each at least 1."""
     sizes = operation.sizes(arguments)
     return np.array([max(1, *(sizes.get(name, 1) for name in names)) for names in _OF_TIME], float)
 
 
-def _work(operation: Operation, arguments: tuple[Any, ...]) -> float:
+def _work(operation: Operation, arguments: Arguments) -> float:
     """Return the number of entries of the arrays of a call and of its scores."""
     sizes = operation.sizes(arguments)
     problems = sizes.get("batch", 1) * sizes.get("num_heads", 1)

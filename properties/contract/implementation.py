@@ -18,7 +18,7 @@ from properties.contract import packing, quantising
 from properties.contract.bit_contracts import BIT_CONTRACTS
 from properties.contract.caches import CACHES, OFFERS, admitted, operation_of
 from properties.contract.features import NEEDS, QUANTISED
-from properties.contract.operations import BATCH, FEATURES, OPERATIONS, Operation
+from properties.contract.operations import BATCH, FEATURES, OPERATIONS, Arguments, Operation
 from properties.contract.quantising import BLOCKS
 from properties.contract.support import EVERY_SIZE, SIZES, Support, read
 from properties.contract.twins import admitted as admitted_twins
@@ -377,7 +377,7 @@ class Implementation:
             for size_name, size in sizes.items()
         )
 
-    def takes(self, operation: Operation, arguments: tuple[Any, ...]) -> bool:
+    def takes(self, operation: Operation, arguments: Arguments) -> bool:
         """Return whether the implementation supports a call: its sizes, their differences and
         remainders, its position, its options, and its leading axes.
         """
@@ -409,7 +409,7 @@ class Implementation:
             return True
         return quantising.codes_fit(given, arithmetic) and quantising.scales_fit(given, self.resolved_conventions)
 
-    def sizes(self, operation: Operation, arguments: tuple[Any, ...]) -> dict[str, Any]:
+    def sizes(self, operation: Operation, arguments: Arguments) -> dict[str, Any]:
         """Return all numbers of a call that `supports` may restrict, by their names."""
         sizes: dict[str, Any] = operation.sizes(arguments)
         given = operation.named(arguments)

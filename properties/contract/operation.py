@@ -20,7 +20,10 @@ from properties.contract.features import FEATURES
 from properties.contract.parameters import BATCH, Axes, Kind, Parameter
 from properties.contract.quantising import CODES
 
-__all__ = ["Operation", "with_widths"]
+__all__ = ["Arguments", "Operation", "with_widths"]
+
+Arguments = tuple[Any, ...]
+"""The arguments of one call, in parameter order."""
 
 
 def with_widths(sizes: Mapping[str, int]) -> dict[str, int]:
@@ -218,7 +221,7 @@ class Operation:
             *(argument for parameter, argument in by_name.items() if parameter not in self.options), **options, **others
         )
 
-    def arguments(self, positional: Sequence[Any], options: Mapping[str, Any]) -> tuple[Any, ...]:
+    def arguments(self, positional: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
         """Return all arguments of a call in parameter order. `call` passes them as `positional` and
         `options`; options that a call leaves out are None.
         """
@@ -249,7 +252,7 @@ class Operation:
         }
         return tuple(result for result in self.outputs if result not in absent)
 
-    def expected(self, arguments: tuple[Any, ...], arithmetic: Any, conventions: Conventions) -> tuple[Enclosure, ...]:
+    def expected(self, arguments: Arguments, arithmetic: Any, conventions: Conventions) -> tuple[Enclosure, ...]:
         """Return the oracle's enclosures of the results. For an operation that builds a mask,
         return the mask, in the oracle's polarity; for one that returns integers, return them.
         """
@@ -260,7 +263,7 @@ class Operation:
             else (enclosures,)
         )
 
-    def sizes(self, arguments: tuple[Any, ...]) -> dict[str, int]:
+    def sizes(self, arguments: Arguments) -> dict[str, int]:
         """Return the sizes of a call, by the names of axes and of size parameters. `batch` is the
         number of elements in the batch.
         """
@@ -285,7 +288,7 @@ class Operation:
             sizes["value_dim"] = sizes["values_width"] // max(sizes["kv_heads"], 1)
         return sizes
 
-    def lead(self, arguments: tuple[Any, ...]) -> tuple[int, ...]:
+    def lead(self, arguments: Arguments) -> tuple[int, ...]:
         """Return the sizes of the leading (batch) axes of a call. The first array that can have
         leading axes shows them.
         """

@@ -8,7 +8,7 @@ from typing import Any
 import oracles
 from properties.contract.cache_values import batched_decode, decode
 from properties.contract.features import FEATURES, KINDS
-from properties.contract.operation import Operation
+from properties.contract.operation import Arguments, Operation
 from properties.contract.parameters import (
     BATCH,
     Kind,
@@ -22,7 +22,7 @@ from properties.contract.parameters import (
     tangents,
 )
 
-__all__ = ["BATCH", "FEATURES", "OPERATIONS", "Operation"]
+__all__ = ["BATCH", "FEATURES", "OPERATIONS", "Arguments", "Operation"]
 
 
 def _operation(

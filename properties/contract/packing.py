@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from oracles.packed import sequence_rows, unused_rows
-from properties.contract.operation import Operation
+from properties.contract.operation import Arguments, Operation
 
 __all__ = ["AXES", "has_padding", "lengths", "names_pages", "padding", "rows_of", "settled", "with_longest"]
 
@@ -40,7 +40,7 @@ def padding(given: Mapping[str, Any]) -> dict[str, Any]:
     return {axis: unused_rows(rows_of(given, side), len(given[side])) for side, axis in AXES.items()}
 
 
-def with_longest(operation: Operation, features: Collection[str], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def with_longest(operation: Operation, features: Collection[str], arguments: Arguments) -> Arguments:
     """Return the arguments of a call with the longest lengths, max_seqlen_q and max_seqlen_k, if the
     operation takes packed sequences and the adapter declares these features.
     """
@@ -64,7 +64,7 @@ def has_padding(given: Mapping[str, Any]) -> bool:
 
 def settled(
     given: Mapping[str, Any], axes: Mapping[str, tuple[str, ...]], names: Sequence[str], values: Sequence[Any]
-) -> tuple[Any, ...]:
+) -> Arguments:
     """Return results, or arguments, with 0 in the rows that no sequence uses. `axes` has the axes of
     each by name.
     """

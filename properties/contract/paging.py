@@ -42,7 +42,7 @@ def unused_slots(given: Mapping[str, Any]) -> NDArray[np.bool_]:
 def unused_entries(given: Mapping[str, Any]) -> NDArray[np.bool_]:
     """Return True for each entry of the table of pages that is beyond the length of its sequence."""
     counts = np.array([page_count(length, given["k_pages"].shape[1]) for length in given["lengths"].tolist()], int)
-    return np.asarray(np.arange(given["block_table"].shape[1]) >= counts[:, None])
+    return np.arange(given["block_table"].shape[1]) >= counts[:, None]
 
 
 def pages_are_shared(given: Mapping[str, Any]) -> bool:

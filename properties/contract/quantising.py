@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from oracles import Conventions
+from oracles.arrays import numbers_of
 from oracles.ball import Array
-from oracles.formats import Arithmetic, Format
+from oracles.formats import Arithmetic
 from properties.contract.features import QUANTISED
 
 __all__ = ["BLOCKS", "CODES", "codes_fit", "handed", "scales_fit", "scales_of", "shared_scale"]
@@ -33,7 +34,7 @@ def scales_of(arithmetic: Arithmetic) -> tuple[str, ...]:
 def codes_fit(given: Mapping[str, Any], arithmetic: Arithmetic) -> bool:
     """Return whether all codes of a call, by name, are on their grids."""
     grids = {name: getattr(arithmetic, field) for name, field in CODES.items() if name in given}
-    return all(grid is None or _is_on(grid, given[name]) for name, grid in grids.items())
+    return all(grid is None or numbers_of(grid, given[name]).all() for name, grid in grids.items())
 
 
 def scales_fit(given: Mapping[str, Any], conventions: Conventions) -> bool:
@@ -86,10 +87,3 @@ def _of_key_heads(scale: Array, key_heads: int, conventions: Conventions) -> Arr
     of_keys = scale[..., :key_heads] if is_tiled else scale[..., ::group]
     each = np.tile(of_keys, group) if is_tiled else np.repeat(of_keys, group, -1)
     return of_keys if (each == scale).all() else None
-
-
-def _is_on(grid: Format, codes: Array) -> bool:
-    """Return whether codes are finite numbers of a grid."""
-    spacing = np.maximum(np.ldexp(grid.unit_roundoff, np.frexp(codes)[1]), grid.smallest_subnormal)
-    steps = codes / spacing
-    return bool(((steps == np.rint(steps)) & (codes <= grid.largest) & (codes >= grid.lowest)).all())

@@ -8,7 +8,7 @@ import numpy as np
 
 from oracles.ball import Array, Ball, exact
 from properties.contract.caller import Caller
-from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.operations import OPERATIONS, Arguments, Operation
 from properties.contract.results import BrokenError, Call, RaisedError, Result, Watched, entry
 from properties.contract.support import NotTakenError
 from properties.contract.tried_calls import TriedCall, tried_call
@@ -35,7 +35,7 @@ class Subject(Caller):
         self.tried: list[TriedCall] = []
         super().__init__(*arguments, **options)
 
-    def watch(self, operation: str, arguments: tuple[Any, ...], layout: str = "contiguous") -> Watched:
+    def watch(self, operation: str, arguments: Arguments, layout: str = "contiguous") -> Watched:
         """Make a call as `Caller.watch` does. If the implementation declares nothing about what it
         takes, an exception means that the call is not taken: NotTakenError is raised, unless the
         same call has already returned on this case, in this memory layout or another one.
@@ -50,7 +50,7 @@ class Subject(Caller):
             raise NotTakenError(str(raised)) from raised
 
     def run(
-        self, operation: Operation, arguments: tuple[Any, ...], layout: str = "contiguous"
+        self, operation: Operation, arguments: Arguments, layout: str = "contiguous"
     ) -> tuple[tuple[Array, ...], list[Any], list[Any], str]:
         """Make a call as `Caller.run` does, and record what it asks if the implementation declares
         nothing about what it takes.

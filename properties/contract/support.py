@@ -13,7 +13,7 @@ import numpy as np
 from oracles.spelling import did_you_mean
 from properties.contract.costs import Costs
 from properties.contract.mask_kinds import ENTRIES, EXTENTS, Extent
-from properties.contract.operations import Operation
+from properties.contract.operations import Arguments, Operation
 from properties.contract.packing import has_padding, names_pages
 from properties.contract.restricted_options import RESTRICTIONS, Restriction, is_causal
 from properties.contract.wording import shown, told
@@ -172,7 +172,7 @@ class Shapes:
     most: int
     seen: dict[str, set[Any]] = field(default_factory=dict, compare=False)
 
-    def admit(self, operation: Operation, arguments: tuple[Any, ...]) -> bool:
+    def admit(self, operation: Operation, arguments: Arguments) -> bool:
         """Return whether the shape of a call is accepted. A new shape is accepted as long as there
         are fewer than `most`.
         """
@@ -270,7 +270,7 @@ class Support:
         """
         return () if self.sums else tuple(result for result in operation.outputs if result in ("lse", "dlse"))
 
-    def promises(self, operation: Operation, arguments: tuple[Any, ...], found: tuple[Any, ...]) -> tuple[Any, ...]:
+    def promises(self, operation: Operation, arguments: Arguments, found: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the oracle's enclosures of a call's results. A result that the implementation does
         not return gets an enclosure that accepts any value.
         """
@@ -311,7 +311,7 @@ class Support:
         """Return a mask in the form in which it is passed: booleans, or whole numbers."""
         return self._extent(operation).handed(mask, operation.axes[parameter])
 
-    def promised(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    def promised(self, operation: Operation, arguments: Arguments) -> tuple[Any, ...]:
         """Return the arguments of a call as the implementation gets them. Raises OutsideError if
         the implementation does not take these masks or these shapes, and if the call would take too
         long.
@@ -326,13 +326,13 @@ class Support:
             )
         return written
 
-    def written(self, operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    def written(self, operation: Operation, arguments: Arguments) -> tuple[Any, ...]:
         """Return the arguments of a call, with the masks in the declared shape. Raises OutsideError
         for a mask that cannot have this shape.
         """
         return tuple(self._masks(operation, arguments)) if self.masks else arguments
 
-    def _masks(self, operation: Operation, arguments: tuple[Any, ...]) -> Iterator[Any]:
+    def _masks(self, operation: Operation, arguments: Arguments) -> Iterator[Any]:
         sizes = operation.sizes(arguments)
         for parameter, argument in zip(operation.parameters, arguments, strict=False):
             if argument is None or not operation.is_mask(parameter):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from properties.contract.operations import BATCH, Operation
+from properties.contract.operations import BATCH, Arguments, Operation
 from properties.contract.wording import printable
 
 __all__ = ["NotTaken", "TriedCall", "not_taken", "tried_call"]
@@ -55,7 +55,7 @@ class NotTaken:
         return f"{self.where} ({self.error})"
 
 
-def tried_call(operation: Operation, arguments: tuple[Any, ...], layout: str, error: str = "") -> TriedCall:
+def tried_call(operation: Operation, arguments: Arguments, layout: str, error: str = "") -> TriedCall:
     """Return the record of a call. `error` is the message of its RaisedError."""
     sizes, lead, named = operation.sizes(arguments), operation.lead(arguments), operation.named(arguments)
     sizes = {name: size for name, size in sizes.items() if name != "batch"}

@@ -53,7 +53,7 @@ class Points:
         """
         with np.errstate(all="ignore"):
             heights = np.log(side)
-            return np.asarray(heights[..., 0] - heights[..., key])
+            return heights[..., 0] - heights[..., key]
 
     @property
     def states(self) -> Array:

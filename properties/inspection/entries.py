@@ -1,5 +1,6 @@
 """Entries of a measured array that are not what they should be, and what they have in common."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +9,7 @@ from properties.inspection.array import Array
 from properties.inspection.places import place, placed
 from properties.inspection.probe import Reading
 
-__all__ = ["Entries"]
+__all__ = ["Entries", "sentences_of_entries"]
 
 _NEAR = 0.01  # relative to the largest entry: how near entries follow a rule
 _LEAST_INDICES = 2  # of an axis that show a rule about its neighbours
@@ -109,3 +110,10 @@ class Entries:
         index = np.unravel_index(int(np.where(wrong, np.abs(measured - expected), 0.0).argmax()), wrong.shape)
         actual, correct = (side[index] + 0.0 for side in (measured, expected))
         return f"{place(index, self.axes)} it is {actual:.4g}, should be {correct:.4g}"
+
+
+def sentences_of_entries(found: Sequence[Entries]) -> tuple[str, ...]:
+    """Return the sentences about the first array with wrong entries that follow a rule; () if no
+    array has some.
+    """
+    return next((said for entries in found if (said := entries.sentences())), ())

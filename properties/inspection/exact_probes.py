@@ -209,7 +209,7 @@ def _pairs(generator: np.random.Generator, number: int, sizes: Sizes, turn: int)
     the edges of tiles; in later turns, a key of each tile, and then all others. The order is random.
     """
     keys = np.take(order_of_keys(sizes.n_k), np.arange(2 * number) + 2 * number * turn, mode="wrap")
-    return np.asarray(generator.permutation(keys).reshape(number, 2))
+    return generator.permutation(keys).reshape(number, 2)
 
 
 def order_of_keys(n_k: int) -> NDArray[np.intp]:

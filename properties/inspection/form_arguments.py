@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from properties.contract.operations import BATCH, Operation
+from properties.contract.operations import BATCH, Arguments, Operation
 from properties.contract.parameters import Kind
 from properties.inspection.array import Array
 from properties.strategies.plain_calls import numbers
@@ -67,7 +67,7 @@ class Trial:
         axes = operation.axes[name]
         return tuple(size for axis in axes for size in (lead if axis == BATCH else (self.size(axis),)))
 
-    def arguments(self, operation: Operation) -> tuple[Any, ...]:
+    def arguments(self, operation: Operation) -> Arguments:
         """Return the arguments of the call in parameter order. Options are None unless given."""
         return tuple(
             self.given[parameter.name]

@@ -203,7 +203,7 @@ def _is_certified(trials: Trials, form: Form, given: Mapping[str, Any]) -> bool:
 
 def _offsets(trials: Trials) -> Array:
     """An offset for each element of the batch."""
-    return np.asarray(1 + np.arange(trials.trial.batch))
+    return 1 + np.arange(trials.trial.batch)
 
 
 def _free_names(trials: Trials, form: Form, name: str) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from properties.contract.caller import Observer
 from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.inspection.array import Array
 from properties.inspection.array_libraries import libraries_of
@@ -62,7 +63,7 @@ def form_of(
     operation: str,
     until: float = inf,
     calls: int = _MOST_CALLS,
-    observe: Callable[[str, tuple[Any, ...], str], None] | None = None,
+    observe: Observer | None = None,
 ) -> Form:
     """Return how a function can be called as an operation. `observe` is called with every call before
     it is made.

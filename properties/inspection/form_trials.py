@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from oracles.formats import PRESETS
-from properties.contract.caller import Caller
+from properties.contract.caller import Caller, Observer
 from properties.contract.conversion import UngivenError
 from properties.contract.implementation import USUAL_REFUSALS
 from properties.contract.operations import OPERATIONS
@@ -65,7 +65,7 @@ class Trials:
         operation: str,
         most: int,
         until: float = inf,
-        observe: Callable[[str, tuple[Any, ...], str], None] | None = None,
+        observe: Observer | None = None,
     ) -> None:
         self.function, self.operation, self.most, self.until = function, OPERATIONS[operation], most, until
         self.calls, self.has_returned, self._observe = 0, False, observe

@@ -11,7 +11,7 @@ from typing import Any
 
 import oracles
 from properties.contract.implementation import USUAL_REFUSALS, Implementation
-from properties.contract.operations import BATCH, OPERATIONS, Operation
+from properties.contract.operations import BATCH, OPERATIONS, Arguments, Operation
 from properties.inspection.array import Array
 from properties.inspection.array_libraries import LIBRARIES
 from properties.inspection.size_rules import predicate_of
@@ -85,7 +85,7 @@ class Refusal:
 class Made:
     """A trial call that worked: its arguments, its results, the number type of its arrays, and its time."""
 
-    arguments: tuple[Any, ...]
+    arguments: Arguments
     results: tuple[Array, ...]
     number_type: str
     seconds: float
@@ -155,7 +155,7 @@ class Form:
         """The predicate of each restricted size."""
         return {name: predicate_of(rule) for name, rule in self.sizes.items()}
 
-    def passes(self, other: "Form", arguments: tuple[Any, ...]) -> bool:
+    def passes(self, other: "Form", arguments: Arguments) -> bool:
         """Whether a call of another form is a call of this form, with the same arguments."""
         names = ("arrays", "axes", "positional", "switches", "results", "fills_mask")
         has_mask = self._operation.named(arguments).get("mask") is not None

@@ -11,7 +11,7 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
-from properties.contract.caller import Caller
+from properties.contract.caller import Caller, Observer
 from properties.contract.conversion import UngivenError
 from properties.contract.implementation import Implementation
 from properties.contract.operations import Operation
@@ -20,6 +20,7 @@ from properties.contract.support import OutsideError
 from properties.inspection.caches import caches, sentences_of_caches
 from properties.inspection.curve import curve
 from properties.inspection.curve_sentences import sentences_of_curve
+from properties.inspection.entries import sentences_of_entries
 from properties.inspection.gradients import gradients
 from properties.inspection.head_numbers import sentences_of_head_numbers
 from properties.inspection.influence import influence, sentences_of_influence
@@ -61,53 +62,35 @@ _Measurements = Sequence[tuple[Instrument, Mapping[str, int]]]
 """Instruments, each with the sizes that replace those of the call."""
 
 
-def _reads(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return sentences_of_reads(probe.kept(shape, reads(probe, shape)))
+def _said_of(
+    measure: Callable[[Probe, Shape], Any], sentences: Callable[[Any], tuple[str, ...]], *, is_kept: bool = False
+) -> Instrument:
+    """Return the instrument that says in sentences what a function measures. If `is_kept`, the probe
+    keeps the record of each measurement.
+    """
 
+    def instrument(probe: Probe, shape: Shape) -> tuple[str, ...]:
+        record = measure(probe, shape)
+        return sentences(probe.kept(shape, record) if is_kept else record)
 
-def _scores(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return sentences_of_scores(probe.kept(shape, score_form(probe, shape)))
-
-
-def _curve(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return sentences_of_curve(curve(probe, shape))
+    return instrument
 
 
 def _terms(probe: Probe, shape: Shape) -> tuple[str, ...]:
     return sentences_of_terms(terms(probe, shape, shape.arguments.keys() & {"bias", "sink"}))
 
 
-def _gradients(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return next((said for entries in probe.kept(shape, gradients(probe, shape)) if (said := entries.sentences())), ())
-
-
-def _influence(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return sentences_of_influence(influence(probe, shape))
-
-
-def _micrometer(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return sentences_of_micrometer(probe.kept(shape, micrometer(probe, shape)))
-
-
-def _equal_scores(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return sentences_of_equal_scores(sums_of_equal_scores(probe, shape))
-
-
-def _caches(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return sentences_of_caches(caches(probe, shape))
-
-
-def _packed(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return sentences_of_packed_reads(packed_reads(probe, shape))
-
-
-def _paged(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return sentences_of_packed_reads(paged_reads(probe, shape))
-
-
-def _rotation(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return sentences_of_rotation(probe.kept(shape, rotation(probe, shape)))
-
+_reads = _said_of(reads, sentences_of_reads, is_kept=True)
+_scores = _said_of(score_form, sentences_of_scores, is_kept=True)
+_curve = _said_of(curve, sentences_of_curve)
+_gradients = _said_of(gradients, sentences_of_entries, is_kept=True)
+_influence = _said_of(influence, sentences_of_influence)
+_micrometer = _said_of(micrometer, sentences_of_micrometer, is_kept=True)
+_equal_scores = _said_of(sums_of_equal_scores, sentences_of_equal_scores)
+_caches = _said_of(caches, sentences_of_caches)
+_packed = _said_of(packed_reads, sentences_of_packed_reads)
+_paged = _said_of(paged_reads, sentences_of_packed_reads)
+_rotation = _said_of(rotation, sentences_of_rotation, is_kept=True)
 
 _OF_MANY_CALLS: tuple[Instrument, ...] = (_influence, _micrometer, _equal_scores)
 
@@ -170,7 +153,7 @@ def measured(
     implementation: Implementation,
     operation: str,
     arguments: Sequence[Any],
-    observe: Callable[[str, tuple[Any, ...], str], None] | None = None,
+    observe: Observer | None = None,
     until: float = inf,
 ) -> tuple[str, ...]:
     """Sentences on what an implementation does otherwise than it should, at the shape of a call and

@@ -14,7 +14,7 @@ import numpy as np
 
 from properties.contract.caller import Caller
 from properties.contract.conversion import UngivenError
-from properties.contract.operations import BATCH, OPERATIONS
+from properties.contract.operations import BATCH, OPERATIONS, Arguments
 from properties.contract.results import BrokenError, Call
 from properties.contract.support import OutsideError
 from properties.inspection.array import Array
@@ -93,7 +93,7 @@ class Probe:
         """
         return self.values(shape.call(self.operation, **arrays))
 
-    def values(self, arguments: tuple[Any, ...]) -> dict[str, Reading]:
+    def values(self, arguments: Arguments) -> dict[str, Reading]:
         """The results of one call with given arguments by name. Raises as `results`."""
         results = self._results(arguments)
         self.made += self.caller.calls
@@ -145,7 +145,7 @@ class Probe:
         return ()
 
     def _split(
-        self, results: Mapping[str, Reading], arguments: tuple[Any, ...], batch: tuple[int, ...], number: int
+        self, results: Mapping[str, Reading], arguments: Arguments, batch: tuple[int, ...], number: int
     ) -> list[dict[str, Reading]]:
         """The results of each of the calls for which one call stands."""
         axes = len(self.operation.lead(arguments))
@@ -160,7 +160,7 @@ class Probe:
         """What one call returns by name, of a call that the oracle may refuse. Raises as `results`."""
         return {one.name: one.value for one in self._results(shape.call(self.operation, **arrays))}
 
-    def _results(self, arguments: tuple[Any, ...]) -> Sequence[Any]:
+    def _results(self, arguments: Arguments) -> Sequence[Any]:
         if not self.calls or time.monotonic() >= self.until:
             raise SpentError
         if self.caller.arithmetic.is_quantised and not self.caller.takes(*arguments):
@@ -169,7 +169,7 @@ class Probe:
         self.caller.begin()
         return self.caller.watch(self.operation.name, arguments).results
 
-    def _exact(self, arguments: tuple[Any, ...], value: Array) -> dict[str, Reading]:
+    def _exact(self, arguments: Arguments, value: Array) -> dict[str, Reading]:
         """The integers that a call returned, or its mask: 1 where a key is visible."""
         (expected,) = self.caller.expected(self.operation, arguments)
         wrong, self.tells = value != expected, True

@@ -20,7 +20,7 @@ _MOST_PAIRS = 4  # of indices, where no rule describes all
 _NEAR = 0.01  # relative: how near two weights, or two sums of them, are the same
 _EXACT = 2.0**-20  # relative: how near a weight is to 1/n
 
-_READS, _MISSES = ("reads", "read"), ("misses", "miss")
+_READS, _MISSES, _IS, _GIVES = ("reads", "read"), ("misses", "miss"), ("is", "are"), ("gives", "give")
 
 
 def sentences_of_reads(found: Reads) -> tuple[str, ...]:
@@ -81,6 +81,11 @@ class _Row:
         return [key % self.n_k for key in sorted(set(more).difference(less))]
 
 
+_Rows = Sequence[_Row]
+_Sentences = Callable[[Reads, _Rows], list[str]]
+"""The sentences about rows of one kind."""
+
+
 def _keys(found: Reads, weights: Array) -> list[int]:
     """The keys whose weight is not too small a share of the row's largest."""
     each = np.abs(weights / [len(keys) for keys in found.keys])
@@ -99,51 +104,29 @@ def _number_of_equal(found: Reads, weights: Array) -> int:
     return number if is_equal else 0
 
 
-def _said(found: Reads, rows: Sequence[_Row], verbs: tuple[str, str], rest: str) -> str:
+def _said(found: Reads, rows: _Rows, verbs: tuple[str, str], rest: str) -> str:
     """A sentence about some rows."""
     return sentence(_chosen(found, rows), found.axes, verbs, rest)
 
 
-def _chosen(found: Reads, rows: Sequence[_Row]) -> Array:
+def _chosen(found: Reads, rows: _Rows) -> Array:
     """Where some rows are, among all rows."""
     chosen = np.zeros(found.rows, bool)
     chosen.reshape(-1)[[row.index for row in rows]] = True
     return chosen
 
 
-def _not_finite(found: Reads, rows: Sequence[_Row]) -> list[str]:
-    return [_said(found, rows, ("is", "are"), f"NaN or infinite with {found.inputs}")]
+def _saying(verbs: tuple[str, str], rest: str) -> _Sentences:
+    """Return the function that says the same of all rows of a kind; {inputs} are the measured inputs."""
+    return lambda found, rows: [_said(found, rows, verbs, rest.format(inputs=found.inputs))]
 
 
-def _unwritten(found: Reads, rows: Sequence[_Row]) -> list[str]:
-    return [_said(found, rows, ("is", "are"), "not written: equal calls give other results")]
+def _placing(words: str) -> _Sentences:
+    """Return the function that says where all rows of a kind are."""
+    return lambda found, rows: [placed(words, _chosen(found, rows), found.axes)]
 
 
-def _unequal(found: Reads, rows: Sequence[_Row]) -> list[str]:
-    return [placed("The same call gives another result after another call", _chosen(found, rows), found.axes)]
-
-
-def _constant(found: Reads, rows: Sequence[_Row]) -> list[str]:
-    return [placed("Doubling v does not change the output", _chosen(found, rows), found.axes)]
-
-
-def _unlike(found: Reads, rows: Sequence[_Row]) -> list[str]:
-    return [placed("Doubling v does not double the output", _chosen(found, rows), found.axes)]
-
-
-def _zero(found: Reads, rows: Sequence[_Row]) -> list[str]:
-    return [_said(found, rows, ("gives", "give"), "weight 0 to every key")]
-
-
-def _unsettled(found: Reads, rows: Sequence[_Row]) -> list[str]:
-    return [_said(found, rows, ("gives", "give"), "wrong weights to the keys")]
-
-
-def _masked(found: Reads, rows: Sequence[_Row]) -> list[str]:
-    return [_said(found, rows, _READS, "masked keys: no key is visible there")]
-
-
-def _elsewhere(found: Reads, rows: Sequence[_Row]) -> list[str]:
+def _elsewhere(found: Reads, rows: _Rows) -> list[str]:
     """Which batch or key head is read, for each axis that differs."""
     several = [row for row in rows if len(row.heads) > 1]
     single = [row for row in rows if len(row.heads) == 1]
@@ -186,7 +169,7 @@ def _index_maps(size: int) -> Iterator[tuple[str, Callable[[int], int]]]:
         yield f"{{i}} div {divisor}", lambda index, divisor=divisor: index // divisor  # type: ignore[misc]
 
 
-def _other_keys(found: Reads, rows: Sequence[_Row]) -> list[str]:
+def _other_keys(found: Reads, rows: _Rows) -> list[str]:
     if sentence := _always_causal(found, rows):
         return [sentence]
     sentences = []
@@ -199,7 +182,7 @@ def _other_keys(found: Reads, rows: Sequence[_Row]) -> list[str]:
     return sentences
 
 
-def _always_causal(found: Reads, rows: Sequence[_Row]) -> str:
+def _always_causal(found: Reads, rows: _Rows) -> str:
     """The sentence about queries that should read all keys, and read those up to their own position; ""
     if some do not, or if fewer than two queries show it.
     """
@@ -220,7 +203,7 @@ def _always_causal(found: Reads, rows: Sequence[_Row]) -> str:
     return ""
 
 
-def _runs(rows: Sequence[_Row], extra: bool) -> list[tuple[str, list[_Row]]]:
+def _runs(rows: _Rows, extra: bool) -> list[tuple[str, list[_Row]]]:
     """Descriptions of the keys in which rows differ, each with the rows that it is true for: a
     description that is true for all rows, else one for each run of queries.
     """
@@ -250,7 +233,7 @@ def _descriptions(row: _Row, extra: bool) -> list[str]:
     return [*(text for text, is_true in ends.items() if is_true), spanned(keys, kind), *near]
 
 
-def _weights(found: Reads, rows: Sequence[_Row]) -> list[str]:
+def _weights(found: Reads, rows: _Rows) -> list[str]:
     """How the weights of visible keys differ: one key's factor, their sums, or one entry."""
     factors = {row.index: factor for row in rows if (factor := _factor_of_one_key(found, row))}
     sentences = []
@@ -258,7 +241,7 @@ def _weights(found: Reads, rows: Sequence[_Row]) -> list[str]:
         key, some = next(iter(factors.values()))[0], [row for row in rows if row.index in factors]
         span = _span([factor for _, factor in factors.values()])
         description = f"key {key} {span} times the weight of the other visible keys"
-        sentences.append(_said(found, some, ("gives", "give"), description))
+        sentences.append(_said(found, some, _GIVES, description))
     measured = _span([float(row.weights.sum()) for row in rows])
     expected = _span([float(row.expected.sum()) for row in rows])
     if measured != expected:
@@ -273,10 +256,10 @@ def _weights(found: Reads, rows: Sequence[_Row]) -> list[str]:
     return [_said(found, rows, _READS, f"the right keys with other weights: {example}")]
 
 
-def _numbers(found: Reads, rows: Sequence[_Row]) -> list[str]:
+def _numbers(found: Reads, rows: _Rows) -> list[str]:
     """Rows whose weights are equal, but as if they read another number of keys."""
     return [
-        _said(found, [row for row in rows if (row.number, len(row.due)) == pair], ("gives", "give"), rest)
+        _said(found, [row for row in rows if (row.number, len(row.due)) == pair], _GIVES, rest)
         for pair in dict.fromkeys((row.number, len(row.due)) for row in rows)
         for rest in [f"each of the {pair[1]} visible keys the weight 1/{pair[0]}, should give 1/{pair[1]}"]
     ][:_MOST_RUNS]
@@ -299,15 +282,15 @@ def _span(sums: Sequence[float]) -> str:
     return f"{least:.3g}" if np.isclose(most, least, rtol=_NEAR) else f"{least:.3g} to {most:.3g}"
 
 
-_KINDS: dict[str, Callable[[Reads, Sequence[_Row]], list[str]]] = {
-    "unwritten": _unwritten,
-    "unequal": _unequal,
-    "constant": _constant,
-    "unlike": _unlike,
-    "not finite": _not_finite,
-    "zero": _zero,
-    "unsettled": _unsettled,
-    "masked": _masked,
+_KINDS: dict[str, _Sentences] = {
+    "unwritten": _saying(_IS, "not written: equal calls give other results"),
+    "unequal": _placing("The same call gives another result after another call"),
+    "constant": _placing("Doubling v does not change the output"),
+    "unlike": _placing("Doubling v does not double the output"),
+    "not finite": _saying(_IS, "NaN or infinite with {inputs}"),
+    "zero": _saying(_GIVES, "weight 0 to every key"),
+    "unsettled": _saying(_GIVES, "wrong weights to the keys"),
+    "masked": _saying(_READS, "masked keys: no key is visible there"),
     "elsewhere": _elsewhere,
     "other keys": _other_keys,
     "number": _numbers,

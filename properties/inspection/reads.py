@@ -176,7 +176,7 @@ def _strange(probe: Probe, shape: Shape, blocks: Sequence[Array], reading: Readi
         v.reshape(-1, width)[keys, column] = 1.0
 
     def out(factor: float = 1.0) -> Array:
-        return np.asarray(probe.results(shape, v=factor * v)["out"].measured.reshape(-1, width))
+        return probe.results(shape, v=factor * v)["out"].measured.reshape(-1, width)
 
     once, twice = out(), out(2.0)
     with np.errstate(all="ignore"):

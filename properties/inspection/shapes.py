@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from properties.contract.operations import BATCH, Operation
+from properties.contract.operations import BATCH, Arguments, Operation
 from properties.contract.support import SIZES
 from properties.inspection.array import Array
 
@@ -49,7 +49,7 @@ class Shape:
         axes = operation.axes[parameter]
         return np.zeros([size for axis in axes for size in (self.batch if axis == BATCH else (self.sizes[axis],))])
 
-    def call(self, operation: Operation, **arrays: Any) -> tuple[Any, ...]:
+    def call(self, operation: Operation, **arrays: Any) -> Arguments:
         """The arguments of a call of this shape: zeros, except for what is given."""
         zeros = {name: self.zeros(operation, name) for name in CHOSEN if name in operation.parameters}
         given: dict[str, Any] = {**zeros, **self.arguments, **arrays}

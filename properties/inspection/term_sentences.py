@@ -59,7 +59,7 @@ def _of_bias(term: Term) -> str:
     rows = _wrong_rows(term)
 
     def effect(bias: Array) -> Array:
-        return np.asarray(bias - bias[..., -1:])
+        return bias - bias[..., -1:]
 
     return _compared(term, received, intended, rows, effect, _swapped(term.given))
 
@@ -68,13 +68,13 @@ def _relative_logs(side: Array) -> Array:
     """The logarithm of each weight relative to the weight of the last key."""
     with np.errstate(all="ignore"):
         heights = np.log(side)
-        return np.asarray(heights - heights[..., -1:])
+        return heights - heights[..., -1:]
 
 
 def _swapped(given: Array) -> list[_Rule]:
     """The rule that queries and keys are exchanged, if there are equally many."""
     is_square = given.shape[-1] == given.shape[-2]
-    return [("The bias of query i and key j goes to query j and key i", lambda x: x.swapaxes(-1, -2))][:is_square]
+    return [("The bias of query i and key j goes to query j and key i", lambda x: x.mT)][:is_square]
 
 
 def _of_sink(term: Term) -> str:

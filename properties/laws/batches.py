@@ -6,7 +6,7 @@ import numpy as np
 
 from oracles.ball import Ball
 from properties.contract.implementation import Implementation
-from properties.contract.operations import BATCH, OPERATIONS, Operation
+from properties.contract.operations import BATCH, OPERATIONS, Arguments, Operation
 from properties.contract.results import results_of
 from properties.contract.subject import Subject
 from properties.contract.support import WORDS
@@ -23,7 +23,7 @@ _BATCHED = tuple(
 Index = tuple[slice | int, ...]
 
 
-def _part_of_batch(operation: Operation, arguments: tuple[Any, ...], index: Index) -> tuple[Any, ...]:
+def _part_of_batch(operation: Operation, arguments: Arguments, index: Index) -> tuple[Any, ...]:
     """Return the arguments for a part of the batch, which `index` selects.
 
     An array that the whole batch shares, such as a mask with fewer axes, is returned unchanged.

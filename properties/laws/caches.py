@@ -13,7 +13,7 @@ from properties.contract.cache_programs import Step, parse, parts_of_arrays, row
 from properties.contract.cache_states import Caches, Held, attends, is_legal, played
 from properties.contract.caches import held_of, left_bound
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS
+from properties.contract.operations import OPERATIONS, Arguments
 from properties.contract.results import results_of
 from properties.contract.subject import Subject
 from properties.laws.law import Body, Laws
@@ -75,7 +75,7 @@ class Decoding:
         return key, value, query
 
 
-def _case(subject: Subject, arguments: tuple[Any, ...]) -> Decoding:
+def _case(subject: Subject, arguments: Arguments) -> Decoding:
     return Decoding(subject, OPERATIONS[subject.operation].named(arguments))
 
 
@@ -397,7 +397,7 @@ def a_restart_empties_the_cache(subject: Subject, *arguments: Any) -> None:
     _check_equal(subject, twice.results(), decoding.results(), slice(decoding.q.shape[-2], None))
 
 
-def _check_without(subject: Subject, arguments: tuple[Any, ...], goes: Callable[[Step], bool]) -> bool:
+def _check_without(subject: Subject, arguments: Arguments, goes: Callable[[Step], bool]) -> bool:
     """Check that a program gives the same results when the steps for which `goes` is true are left
     out.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from properties.contract import conversion, process_state
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.operations import OPERATIONS, Arguments, Operation
 from properties.contract.results import BrokenError, RaisedError, results_of
 from properties.contract.subject import Subject
 from properties.contract.support import OutsideError
@@ -84,7 +84,7 @@ def a_second_call_gives_the_same_result(subject: Subject, *arguments: Any) -> No
     check_repetition(subject, results_of(subject(*arguments)), results_of(subject.call(subject.operation, arguments)))
 
 
-def another(operation: Operation, implementation: Implementation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def another(operation: Operation, implementation: Implementation, arguments: Arguments) -> tuple[Any, ...]:
     """Return other arguments of the same shapes, or the same arguments if the implementation
     supports no others.
 
@@ -157,7 +157,7 @@ def a_call_does_not_depend_on_earlier_calls(subject: Subject, *arguments: Any, c
     return True
 
 
-def _check_after_same_shapes(subject: Subject, arguments: tuple[Any, ...]) -> None:
+def _check_after_same_shapes(subject: Subject, arguments: Arguments) -> None:
     """Check a call whose arrays have the shapes of an earlier call. It may be wrong if it is also wrong
     in other shapes.
     """
@@ -171,7 +171,7 @@ def _check_after_same_shapes(subject: Subject, arguments: tuple[Any, ...]) -> No
             subject.judge(wrong)
 
 
-def _check_tokens(subject: Subject, arguments: tuple[Any, ...]) -> None:
+def _check_tokens(subject: Subject, arguments: Arguments) -> None:
     """Check that a call with one token gives the same result after a call with 16, and the right one
     at the next position.
     """
@@ -190,7 +190,7 @@ def _check_tokens(subject: Subject, arguments: tuple[Any, ...]) -> None:
     check_repetition(subject, first, subject.watch(operation.name, one).results)
 
 
-def _is_right(subject: Subject, arguments: tuple[Any, ...]) -> bool:
+def _is_right(subject: Subject, arguments: Arguments) -> bool:
     """Make a call; whether its result is right."""
     try:
         subject.watch(subject.operation, arguments)
@@ -264,7 +264,7 @@ def a_view_gives_the_same_result_as_its_contiguous_copy(subject: Subject, *argum
     return bool(taken)
 
 
-def _is_handed_over(subject: Subject, arguments: tuple[Any, ...], layout: str) -> bool:
+def _is_handed_over(subject: Subject, arguments: Arguments, layout: str) -> bool:
     """Return whether attnspec can pass the arguments to the implementation in a memory layout."""
     with suppress(conversion.UngivenError):
         return bool(subject.given(OPERATIONS[subject.operation], arguments, layout))

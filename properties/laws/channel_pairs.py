@@ -8,7 +8,7 @@ import numpy as np
 
 from oracles.ball import Array, Ball, ball, exact
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS
+from properties.contract.operations import OPERATIONS, Arguments
 from properties.contract.results import Result
 from properties.contract.subject import Subject
 from properties.strategies.choices import Choices
@@ -86,13 +86,13 @@ def distance(value: Array, x: Ball) -> Ball:
     return exact((np.abs(value - x.mid) + x.rad) * (1 + 2.0**-40))
 
 
-def rotated_input(subject: Subject, arguments: tuple[Any, ...]) -> Any:
+def rotated_input(subject: Subject, arguments: Arguments) -> Any:
     """Return the argument that the law's operation rotates: x, or in a VJP the cotangent."""
     parameters = OPERATIONS[subject.operation].parameters
     return arguments[parameters.index("grad_out") if subject.operation.endswith("_vjp") else 0]
 
 
-def first_position(subject: Subject, arguments: tuple[Any, ...]) -> int:
+def first_position(subject: Subject, arguments: Arguments) -> int:
     """Return the position of the first row, the argument `start_pos`."""
     return int(arguments[OPERATIONS[subject.operation].parameters.index("start_pos")])
 

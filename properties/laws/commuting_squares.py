@@ -17,13 +17,13 @@ import numpy as np
 
 from oracles.ball import Ball, exact
 from oracles.formats import Format
-from properties.contract.operations import BATCH, OPERATIONS, Operation
+from properties.contract.operations import BATCH, OPERATIONS, Arguments, Operation
 from properties.contract.results import Result, results_of
 from properties.contract.subject import Subject
 from properties.laws.linear_maps import Back, Map, Take, Times
 from properties.strategies.choices import Choices, rounded
 
-__all__ = ["Case", "Square", "Symmetry", "Term"]
+__all__ = ["Case", "Square", "Sum", "Symmetry", "Term"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Case:
     the sizes of named axes, and a source of random choices.
     """
 
-    def __init__(self, subject: Subject, operation: Operation, arguments: tuple[Any, ...], choose: Choices) -> None:
+    def __init__(self, subject: Subject, operation: Operation, arguments: Arguments, choose: Choices) -> None:
         self.subject, self.implementation = subject, subject.implementation
         self.operation, self.choose = operation, choose
         self.forward = OPERATIONS[operation.forward]
@@ -153,15 +153,15 @@ class Case:
         return {name: self.scaled(name, axis, np.where(entries, 1.0, 0.0)) for name in self.forward.outputs}
 
 
-Terms = Callable[[Case], Sequence[Term] | None]
+Sum = Sequence[Term] | None
+"""The terms of Σ R f(T x); None for a case that cannot test the symmetry."""
+
+Terms = Callable[[Case], Sum]
 
 
 @dataclass(frozen=True)
 class Symmetry:
-    """A symmetry: its sentence (the name of the law), its statement and its terms.
-
-    `terms` returns None for arguments that cannot test the symmetry.
-    """
+    """A symmetry: its sentence (the name of the law), its statement and its terms."""
 
     name: str
     statement: str
@@ -208,7 +208,7 @@ class Square:
             subject.close(result, sums[name], name)
         return True
 
-    def _arguments(self, case: Case, term: Term) -> tuple[Any, ...] | None:
+    def _arguments(self, case: Case, term: Term) -> Arguments | None:
         """Return the arguments of a term's call. Return None if the implementation does not support
         them, or if a changed number does not fit its format.
         """

@@ -25,7 +25,7 @@ __all__ = [
 
 def transposed(x: Ball) -> Ball:
     """Return the ball with its last two axes exchanged."""
-    return Ball(x.mid.swapaxes(-1, -2), x.rad.swapaxes(-1, -2))
+    return Ball(x.mid.mT, x.rad.mT)
 
 
 def kept(x: Ball, where: Any) -> Ball:
@@ -61,7 +61,7 @@ def exponentials(q: Any, k: Any, visible: Any) -> Ball:
     The scores are s = q·kᵀ/√d, and m is near the largest visible score of the query.
     """
     root = sqrt(exact(np.array([float(max(q.shape[-1], 1))])))
-    scores = divide(matmul(exact(q), exact(k.swapaxes(-1, -2))), root)
+    scores = divide(matmul(exact(q), exact(k.mT)), root)
     lowest = scores.mid.min(axis=-1, keepdims=True)
     finite = Ball(np.where(visible, scores.mid, lowest), np.where(visible, scores.rad, 0.0))
     return kept(exp(max_shift(finite)), visible)

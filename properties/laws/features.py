@@ -2,7 +2,6 @@
 and sinks on a row.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from oracles.ball import Array, Ball, divide, exact, total
 from properties.contract.implementation import Implementation
 from properties.contract.subject import Subject
-from properties.laws.commuting_squares import Case, Term
+from properties.laws.commuting_squares import Case, Sum, Term
 from properties.laws.expected_values import kept
 from properties.laws.feature_rules import (
     LN2,
@@ -39,7 +38,7 @@ _LARGE = 2.0**60
 
 
 @row(ATTENTION, domains=("everyday", "windows at edges"), features=("mask", "window"))
-def a_window_equals_the_mask_of_its_band(case: Case) -> Sequence[Term] | None:
+def a_window_equals_the_mask_of_its_band(case: Case) -> Sum:
     """For every window, with or without causality: the mask of the keys that window and causality
     make visible gives the same result instead of them.
     """
@@ -51,7 +50,7 @@ def a_window_equals_the_mask_of_its_band(case: Case) -> Sequence[Term] | None:
 
 
 @row(ATTENTION, features=("causal", "window"))
-def causal_equals_a_window_with_no_keys_to_the_right(case: Case) -> Sequence[Term] | None:
+def causal_equals_a_window_with_no_keys_to_the_right(case: Case) -> Sum:
     """For every causal case: a window (left, 0), with the same left side as before, gives the same
     result instead of `causal`.
     """
@@ -62,7 +61,7 @@ def causal_equals_a_window_with_no_keys_to_the_right(case: Case) -> Sequence[Ter
 
 
 @row(ATTENTION, ALIBI, domains=("everyday", "windows at edges", "decoding"))
-def a_chunk_of_queries_gives_the_same_rows_as_all_queries(case: Case) -> Sequence[Term] | None:
+def a_chunk_of_queries_gives_the_same_rows_as_all_queries(case: Case) -> Sum:
     """For every cut of the queries: each part, with its own offset, has the result that it has
     among all queries. So decoding equals prefill.
     """
@@ -81,9 +80,8 @@ def a_chunk_of_queries_gives_the_same_rows_as_all_queries(case: Case) -> Sequenc
     ATTENTION,
     domains=("everyday", "rows without keys", "broadcast biases"),
     features=("bias", "mask"),
-    name="a bias of minus infinity masks its key",
 )
-def a_bias_of_minus_infinity_masks_its_key(case: Case) -> Sequence[Term] | None:
+def a_bias_of_minus_infinity_masks_its_key(case: Case) -> Sum:
     """For every mask and bias: a bias of −∞ at the masked keys gives the same result instead of the
     mask.
     """
@@ -104,7 +102,7 @@ def a_bias_of_minus_infinity_masks_its_key(case: Case) -> Sequence[Term] | None:
     features=("bias",),
     name="a constant bias changes only the log-sum-exp",
 )
-def a_constant_bias_changes_only_the_log_sum_exp(case: Case) -> Sequence[Term] | None:
+def a_constant_bias_changes_only_the_log_sum_exp(case: Case) -> Sum:
     """For every number added to all entries of the bias, and to the sinks: the log-sum-exp grows by
     this number, and the output stays the same.
     """
@@ -130,7 +128,7 @@ def _large_softcaps_round(implementation: Implementation) -> str:
 
 
 @row(ATTENTION, features=("softcap",), exempts=_large_softcaps_round)
-def a_very_large_softcap_changes_nothing(case: Case) -> Sequence[Term] | None:
+def a_very_large_softcap_changes_nothing(case: Case) -> Sum:
     """For every test input without a softcap: a softcap of 2⁶⁰ gives the same result, because
     c·tanh(s/c) tends to s.
     """
@@ -139,18 +137,14 @@ def a_very_large_softcap_changes_nothing(case: Case) -> Sequence[Term] | None:
     return [Term(instead={"softcap": _LARGE})]
 
 
-@row(
-    ATTENTION,
-    features=("sink",),
-    name="a sink of minus infinity changes nothing",
-)
-def a_sink_of_minus_infinity_changes_nothing(case: Case) -> Sequence[Term] | None:
+@row(ATTENTION, features=("sink",))
+def a_sink_of_minus_infinity_changes_nothing(case: Case) -> Sum:
     """For every test input without sinks: a sink of −∞ for each head gives the same result."""
     return [Term(instead={"sink": np.full(case.size("num_heads"), -np.inf)})] if case.sink is None else None
 
 
 @row(ATTENTION, features=("alibi",))
-def slopes_of_0_change_nothing(case: Case) -> Sequence[Term] | None:
+def slopes_of_0_change_nothing(case: Case) -> Sum:
     """For every test input without ALiBi: a slope of 0 for each head gives the same result."""
     return [Term(instead={"alibi": np.zeros(case.size("num_heads"))})] if case.alibi is None else None
 
@@ -161,7 +155,7 @@ def slopes_of_0_change_nothing(case: Case) -> Sequence[Term] | None:
     features=("alibi", "bias"),
     name="ALiBi equals a bias of slopes times distances",
 )
-def alibi_equals_a_bias_of_slopes_times_distances(case: Case) -> Sequence[Term] | None:
+def alibi_equals_a_bias_of_slopes_times_distances(case: Case) -> Sum:
     """For every test input with ALiBi and without a bias: slopes of 0 with the bias −slope·|p − j|, or
     slope·j if biases count keys, give the same result, where the bias is a number of the inputs' format.
     """
@@ -177,7 +171,7 @@ def alibi_equals_a_bias_of_slopes_times_distances(case: Case) -> Sequence[Term] 
 
 
 @row(ATTENTION, features=("dropout_mask",))
-def dropout_that_keeps_all_weights_changes_nothing(case: Case) -> Sequence[Term] | None:
+def dropout_that_keeps_all_weights_changes_nothing(case: Case) -> Sum:
     """For every test input without dropout: a dropout mask of True, without a dropout, gives the same
     result.
     """
@@ -187,7 +181,7 @@ def dropout_that_keeps_all_weights_changes_nothing(case: Case) -> Sequence[Term]
 
 
 @row(ATTENTION, features=("dropout_mask",))
-def parts_of_a_dropout_mask_add_up(case: Case) -> Sequence[Term] | None:
+def parts_of_a_dropout_mask_add_up(case: Case) -> Sum:
     """For every dropout mask split into two by its entries: the outputs of both parts add up to the
     output of the mask, and the log-sum-exp is the same under each.
     """
@@ -201,14 +195,14 @@ def parts_of_a_dropout_mask_add_up(case: Case) -> Sequence[Term] | None:
 
 
 @row(ATTENTION, features=("scale",), name="scale=s equals multiplying the queries by s")
-def scale_equals_multiplying_the_queries(case: Case) -> Sequence[Term] | None:
+def scale_equals_multiplying_the_queries(case: Case) -> Sum:
     """For every power of two f: queries times f, with the scale divided by f, give the same result."""
     factor = case.choose.among([4.0, 0.125, 2.0])
     return [Term({"q": [Times(factor)]}, (), {"scale": case.scale / factor})] if case.scale is not None else None
 
 
 @row(ATTENTION, domains=("everyday", "sinks"), features=("mask",))
-def appending_masked_keys_changes_nothing(case: Case) -> Sequence[Term] | None:
+def appending_masked_keys_changes_nothing(case: Case) -> Sum:
     """For every test input: masked keys after the last key, with any finite numbers in them, do not
     change the result.
     """

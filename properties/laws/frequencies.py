@@ -8,7 +8,7 @@ import numpy as np
 
 from oracles.ball import Ball, cos, exact, sin
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS
+from properties.contract.operations import OPERATIONS, Arguments
 from properties.contract.subject import Subject
 from properties.laws.channel_pairs import channels_of_pairs, check_pairs, joined, pairs_at, product, supported_position
 from properties.laws.law import Laws
@@ -20,7 +20,7 @@ _ROPE = ("rope", "rope_vjp")
 _OF_ALL_WIDTHS = ("everyday", "odd widths")
 
 
-def _size(subject: Subject, arguments: tuple[Any, ...]) -> tuple[int, int, int]:
+def _size(subject: Subject, arguments: Arguments) -> tuple[int, int, int]:
     """Return the number of rows, the width and the first position of a call's arguments."""
     sizes = OPERATIONS[subject.operation].sizes(arguments)
     return (

@@ -10,7 +10,7 @@ from typing import Any
 from zlib import crc32
 
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS
+from properties.contract.operations import OPERATIONS, Arguments
 from properties.contract.subject import Subject
 from properties.laws.feature_rules import why_not_mergeable
 from properties.strategies.choices import Choices
@@ -94,7 +94,7 @@ class Law:
         """Whether the body chooses something itself: it has a parameter `choose`."""
         return "choose" in inspect.signature(self.body).parameters
 
-    def case(self, arguments: tuple[Any, ...], seed: int) -> dict[str, Any]:
+    def case(self, arguments: Arguments, seed: int) -> dict[str, Any]:
         """Return the arguments of one test as a dictionary by parameter, with the seed if the law
         chooses.
         """

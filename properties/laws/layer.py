@@ -1,6 +1,5 @@
 """Laws of a layer of attention: its biases and its key heads."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,7 @@ import numpy as np
 from oracles.ball import exact
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
-from properties.laws.commuting_squares import Case, Term
+from properties.laws.commuting_squares import Case, Sum, Term
 from properties.laws.expected_values import key_heads
 from properties.laws.law import Laws
 from properties.laws.symmetry_rows import Rows
@@ -19,7 +18,7 @@ LAYER = "attention_layer"
 
 
 @row(LAYER, features=("bk",))
-def a_bias_of_the_keys_changes_nothing(case: Case) -> Sequence[Term] | None:
+def a_bias_of_the_keys_changes_nothing(case: Case) -> Sum:
     """For every bias of the keys: without it the result is the same. It adds one number to all scores
     of a query.
     """
@@ -46,7 +45,7 @@ def _columns(heads: Any, width: int) -> Any:
 
 
 @row(LAYER)
-def repeating_key_heads_for_each_query_head_changes_nothing(case: Case) -> Sequence[Term] | None:
+def repeating_key_heads_for_each_query_head_changes_nothing(case: Case) -> Sum:
     """For every test input: a separate copy of its key head for each query head gives the same result."""
     heads, groups = case.num_heads, case.size("kv_heads")
     if heads == groups:

@@ -2,7 +2,6 @@
 log-sum-exps, and `merge_attention` alone.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from oracles.ball import Ball, exp
 from properties.contract.implementation import Implementation
 from properties.contract.subject import Subject
-from properties.laws.commuting_squares import Case, Term
+from properties.laws.commuting_squares import Case, Sum, Term
 from properties.laws.expected_values import kept
 from properties.laws.feature_rules import (
     arguments_by_name,
@@ -88,7 +87,7 @@ def merging_attention_over_two_parts_of_the_keys_gives_the_whole(subject: Subjec
 
 
 @row(MERGE)
-def the_order_of_parts_does_not_matter(case: Case) -> Sequence[Term]:
+def the_order_of_parts_does_not_matter(case: Case) -> Sum:
     """For every test input: if the two parts change places, the result is the same."""
     return [
         Term(
@@ -102,7 +101,7 @@ def the_order_of_parts_does_not_matter(case: Case) -> Sequence[Term]:
 
 
 @row(MERGE, name="a shift of both log-sum-exps shifts the merged one")
-def a_shift_of_both_log_sum_exps_shifts_the_merged_one(case: Case) -> Sequence[Term] | None:
+def a_shift_of_both_log_sum_exps_shifts_the_merged_one(case: Case) -> Sum:
     """For every number added to both log-sum-exps: the merged log-sum-exp grows by this number, and
     the output stays the same.
     """

@@ -1,13 +1,12 @@
 """Laws of heads, in multi-head attention and in grouped-query attention."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from oracles.ball import exact, matmul
 from properties.contract.subject import Subject
-from properties.laws.commuting_squares import Case, Term
+from properties.laws.commuting_squares import Case, Sum, Term
 from properties.laws.expected_values import check_fully_masked_rows, key_heads, mean_of_visible
 from properties.laws.law import Laws
 from properties.laws.linear_maps import Pad, Take, Times
@@ -94,7 +93,7 @@ def _columns_of_heads(case: Case, heads: Any) -> Any:
 
 
 @row(HEADS)
-def the_order_of_heads_does_not_matter(case: Case) -> Sequence[Term] | None:
+def the_order_of_heads_does_not_matter(case: Case) -> Sum:
     """For every order of the heads: if the columns of wq, wk and wv and the rows of wo are in this
     order, the result is the same.
     """
@@ -106,7 +105,7 @@ def the_order_of_heads_does_not_matter(case: Case) -> Sequence[Term] | None:
 
 
 @row(HEADS)
-def heads_are_computed_independently(case: Case) -> Sequence[Term] | None:
+def heads_are_computed_independently(case: Case) -> Sum:
     """For every test input: the output is the sum of the outputs of each head alone, with its
     columns and rows.
     """
@@ -118,7 +117,7 @@ def heads_are_computed_independently(case: Case) -> Sequence[Term] | None:
 
 
 @row(HEADS, domains=("everyday", "widths of models"))
-def the_order_of_columns_within_heads_does_not_matter(case: Case) -> Sequence[Term] | None:
+def the_order_of_columns_within_heads_does_not_matter(case: Case) -> Sum:
     """For every order within each head of the columns of wq and wk, and another order of the
     columns of wv and the rows of wo: the result is the same.
     """
@@ -137,7 +136,7 @@ def the_order_of_columns_within_heads_does_not_matter(case: Case) -> Sequence[Te
 
 
 @row(HEADS, domains=("everyday", "padded masks", "masks of rows"))
-def tokens_depend_on_visible_tokens_only(case: Case) -> Sequence[Term] | None:
+def tokens_depend_on_visible_tokens_only(case: Case) -> Sum:
     """For every mask, and some tokens, such as the first ones: their outputs stay the same without
     the tokens that are masked for all of them.
     """
@@ -159,7 +158,7 @@ def _own_key_heads(case: Case) -> Any:
 
 
 @row(GQA, FEATURED, domains=("everyday", "padded masks"))
-def repeating_key_heads_for_each_query_head_changes_nothing(case: Case) -> Sequence[Term] | None:
+def repeating_key_heads_for_each_query_head_changes_nothing(case: Case) -> Sum:
     """For every test input: a separate copy of its key head for each query head gives the same result."""
     return (
         [Term(case.along("kv_heads", _own_key_heads(case)).inputs)]
@@ -169,7 +168,7 @@ def repeating_key_heads_for_each_query_head_changes_nothing(case: Case) -> Seque
 
 
 @row(GQA, FEATURED, name="heads are computed independently")
-def query_heads_of_one_key_head_are_independent(case: Case) -> Sequence[Term] | None:
+def query_heads_of_one_key_head_are_independent(case: Case) -> Sum:
     """For every test input: the query heads that share a key head have the same outputs without all
     other heads.
     """
@@ -185,7 +184,7 @@ def query_heads_of_one_key_head_are_independent(case: Case) -> Sequence[Term] | 
 
 
 @row(GQA, FEATURED, name="the order of heads does not matter")
-def key_heads_may_be_reordered(case: Case) -> Sequence[Term] | None:
+def key_heads_may_be_reordered(case: Case) -> Sum:
     """For every order of the key heads, with the query heads in the corresponding order: each head
     has the same result.
     """
@@ -199,7 +198,7 @@ def key_heads_may_be_reordered(case: Case) -> Sequence[Term] | None:
 
 
 @row(HEADS)
-def added_zero_channels_in_every_head_change_only_the_scale(case: Case) -> Sequence[Term]:
+def added_zero_channels_in_every_head_change_only_the_scale(case: Case) -> Sum:
     """For every test input: if zeros make each head four times as wide, and wq is doubled, the
     result is the same, because the scale is 1/√width.
     """

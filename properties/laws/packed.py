@@ -1,6 +1,5 @@
 """Laws of packed sequences: each sequence has the result that it has alone, wherever it lies."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.packing import AXES, has_padding, lengths, rows_of
 from properties.contract.subject import Subject
-from properties.laws.commuting_squares import Case, Term
+from properties.laws.commuting_squares import Case, Sum, Term
 from properties.laws.law import Laws
 from properties.laws.symmetry_rows import Rows
 
@@ -36,14 +35,14 @@ def _of_sequences(case: Case, numbers: Any) -> Term:
 
 
 @row(PACKED, domains=_DOMAINS)
-def the_order_of_sequences_does_not_matter(case: Case) -> Sequence[Term] | None:
+def the_order_of_sequences_does_not_matter(case: Case) -> Sum:
     """For every order of the sequences: each sequence gives the same result."""
     count = case.size("sequences")
     return [_of_sequences(case, case.choose.order(count))] if count > 1 else None
 
 
 @row(PACKED, domains=_DOMAINS)
-def a_sequence_gives_the_same_result_alone(case: Case) -> Sequence[Term] | None:
+def a_sequence_gives_the_same_result_alone(case: Case) -> Sum:
     """For every sequence: it gives the same result alone, and so do all others without it. The
     gradient of the sinks is the sum of both.
     """
@@ -55,7 +54,7 @@ def a_sequence_gives_the_same_result_alone(case: Case) -> Sequence[Term] | None:
 
 
 @row(PACKED, domains=_DOMAINS)
-def rows_that_no_sequence_uses_do_not_matter(case: Case) -> Sequence[Term] | None:
+def rows_that_no_sequence_uses_do_not_matter(case: Case) -> Sum:
     """For rows behind the last sequence, and rows that a sequence owns but does not use: without them
     the result is the same.
     """
@@ -69,7 +68,7 @@ def _needs_exact_lengths(implementation: Implementation) -> str:
 
 
 @row(PACKED, domains=_DOMAINS, exempts=_needs_exact_lengths)
-def a_larger_max_seqlen_changes_nothing(case: Case) -> Sequence[Term] | None:
+def a_larger_max_seqlen_changes_nothing(case: Case) -> Sum:
     """For every max_seqlen_q and max_seqlen_k: larger numbers give the same result."""
     given = {option: case.arguments[option] for option in ("max_seqlen_q", "max_seqlen_k")}
     surplus = case.choose.among([1, 8, 65, 128])

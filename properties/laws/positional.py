@@ -2,7 +2,6 @@
 and of positional operations on empty arrays.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from properties.contract.operations import OPERATIONS
 from properties.contract.results import results_of
 from properties.contract.subject import Subject
-from properties.laws.commuting_squares import Case, Term
+from properties.laws.commuting_squares import Case, Sum, Term
 from properties.laws.law import Laws
 from properties.laws.linear_maps import Put
 from properties.laws.symmetry_rows import Rows
@@ -119,7 +118,7 @@ def empty_arrays_give_empty_results(subject: Subject, *arguments: Any) -> bool:
     "rope_tables",
     domains=("everyday", "long sequences", ROTATIONS),
 )
-def a_chunk_of_positions_equals_the_slice_of_the_whole(case: Case) -> Sequence[Term] | None:
+def a_chunk_of_positions_equals_the_slice_of_the_whole(case: Case) -> Sum:
     """For every cut of the sequence in two: each part, from its own first position, gives the same
     rows as the whole sequence.
     """
@@ -134,7 +133,7 @@ def _chunk(case: Case, start: int, stop: int) -> Term:
 
 
 @row(TABLES, HALF)
-def reordering_pairs_reorders_their_results_in_the_same_way(case: Case) -> Sequence[Term] | None:
+def reordering_pairs_reorders_their_results_in_the_same_way(case: Case) -> Sum:
     """For every order of the pairs of channels: if the pairs in x, and their columns in the tables,
     are in this order, the pairs of the result are in this order too.
     """
@@ -148,7 +147,7 @@ def reordering_pairs_reorders_their_results_in_the_same_way(case: Case) -> Seque
 
 
 @row(LOOKUP, LEARNED)
-def unrequested_table_rows_do_not_matter(case: Case) -> Sequence[Term] | None:
+def unrequested_table_rows_do_not_matter(case: Case) -> Sum:
     """For every table: any finite numbers in the rows that are not requested give the same result."""
     read = case.indices if case.forward.name == LOOKUP else np.arange(case.start_pos, case.start_pos + case.seq_len)
     unread = ~np.isin(np.arange(len(case.table)), read)[:, None]

@@ -76,7 +76,7 @@ def _differ(implementation: Implementation) -> str:
     return implementation.lacks(*QUANTISED)
 
 
-@law(_ATTENTION, exempts=_differ, name="scales of zero codes do not matter")
+@law(_ATTENTION, exempts=_differ)
 def scales_of_zero_codes_do_not_matter(subject: Subject, *case: Any, choose: Choices) -> bool:
     """For every scale: at codes that are all 0, a scale that is 64 times as large gives the same
     result.

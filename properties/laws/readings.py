@@ -2,7 +2,8 @@
 options, and the error limit of each of its calls judges what it reads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from properties.inspection.array import Array
 from properties.inspection.caches import caches, sentences_of_caches
 from properties.inspection.curve import curve
 from properties.inspection.curve_sentences import sentences_of_curve
-from properties.inspection.entries import Entries
+from properties.inspection.entries import Entries, sentences_of_entries
 from properties.inspection.exact_calls import PROBES, ExactCall
 from properties.inspection.exact_probes import PairProbe, scale_between
 from properties.inspection.gradients import gradients
@@ -68,6 +69,37 @@ def _finer_results(implementation: Implementation) -> str:
 
 law = Laws(lambda operation: ("operating points",))
 
+Found = tuple[Sequence[Reading], Sequence[str]]
+"""The readings of an instrument, and sentences about the wrong entries."""
+
+Measure = Callable[[Probe, Shape], Found]
+
+
+def reading(
+    *operations: str, of: str, exempts: Callable[[Implementation], str] = why_few_shapes, **fields: Any
+) -> Callable[[Measure], Measure]:
+    """Return the decorator for a law that an instrument measures: every entry of its readings is right.
+    `of` says of what the entries are. The other arguments are fields of `Law`.
+    """
+
+    def register(measure: Measure) -> Measure:
+        @wraps(measure)
+        def body(subject: Subject, *arguments: Any) -> bool:
+            probe, shape = _measuring(subject, arguments)
+            readings, sentences = measure(probe, shape)
+            _require_right(subject, probe, readings, sentences, of)
+            return bool(readings)
+
+        law(*operations, measures=True, exempts=exempts, **fields)(body)
+        return measure
+
+    return register
+
+
+def _entries(found: Sequence[Entries]) -> Found:
+    """The readings of several arrays, and the sentences about them."""
+    return [entries.reading for entries in found], sentences_of_entries(found)
+
 
 def _restricts_heads(implementation: Implementation) -> str:
     """Return why heads that do not divide are not tried; "" if they are."""
@@ -75,46 +107,47 @@ def _restricts_heads(implementation: Implementation) -> str:
     return why_few_shapes(implementation) or ("It declares which numbers of heads it takes." if restricts else "")
 
 
-@law(*_ATTENTION, measures=True, exempts=why_few_shapes)
-def each_query_reads_what_it_should(subject: Subject, *arguments: Any) -> None:
+@reading(*_ATTENTION, of="weights")
+def each_query_reads_what_it_should(probe: Probe, shape: Shape) -> Found:
     """At every operating point: with q = 0, the output is the mean of the values of the visible
     keys.
 
     Each column of v is 1 in the rows of some keys and 0 elsewhere, so the output is the weight that
     each query gives to these keys, in every batch entry and head.
     """
-    probe, shape = _measuring(subject, arguments)
-    found = reads(probe, shape, cuts=not subject.keeps_sizes)
-    _require_right(subject, probe, [found.reading], sentences_of_reads(found), "weights")
+    found = reads(probe, shape, cuts=not probe.caller.keeps_sizes)
+    return [found.reading], sentences_of_reads(found)
 
 
-@law(
+@reading(
     "attention",
-    measures=True,
+    of="log-sum-exps",
     exempts=_no_sum,
     domains=("operating options",),
     name="the log-sum-exp counts the visible keys",
 )
-def the_log_sum_exp_counts_the_visible_keys(subject: Subject, *arguments: Any) -> None:
+def the_log_sum_exp_counts_the_visible_keys(probe: Probe, shape: Shape) -> Found:
     """At every operating point with options: with q = 0, the log-sum-exp is the logarithm of the
     number of visible keys, plus e^sink if the convention `lse_sink` counts sinks.
     """
-    probe, shape = _measuring(subject, arguments)
-    found = Entries("lse", (*["batch"] * len(shape.batch), "head", "query"), probe.results(shape)["lse"])
-    _require_entries(subject, probe, [found], "log-sum-exps")
+    return _entries([Entries("lse", (*["batch"] * len(shape.batch), "head", "query"), probe.results(shape)["lse"])])
 
 
-@law(*_ATTENTION, measures=True, exempts=why_few_shapes, domains=("operating widths",), name="scores are scale·q·k")
-def scores_are_the_scaled_dot_products(subject: Subject, *arguments: Any) -> None:
+@reading(
+    *_ATTENTION,
+    of="weights of one-hot queries and keys",
+    domains=("operating widths",),
+    name="scores are scale·q·k",
+)
+def scores_are_the_scaled_dot_products(probe: Probe, shape: Shape) -> Found:
     """At every operating width: the score of a query and a key is the scale times the sum of the
     products of their channels.
 
     Rows of q and k are 0 except in one channel, and v tells the keys apart, so the output shows what
     each pair of channels adds to each score.
     """
-    probe, shape = _measuring(subject, arguments)
     found = score_form(probe, shape)
-    _require_right(subject, probe, [found.reading], sentences_of_scores(found), "weights of one-hot queries and keys")
+    return [found.reading], sentences_of_scores(found)
 
 
 @law("grouped_query_attention", "attention", measures=True, exempts=_restricts_heads, domains=("operating heads",))
@@ -136,16 +169,15 @@ def heads_that_do_not_divide_are_refused(subject: Subject, *arguments: Any) -> N
     raise BrokenError(" ".join(sentences))
 
 
-@law("scaled_dot_product_attention_vjp", "attention_vjp", measures=True, exempts=why_few_shapes)
-def gradients_come_from_the_right_queries_keys_and_channels(subject: Subject, *arguments: Any) -> None:
+@reading("scaled_dot_product_attention_vjp", "attention_vjp", of="entries of gradients")
+def gradients_come_from_the_right_queries_keys_and_channels(probe: Probe, shape: Shape) -> Found:
     """At every operating point: the gradients of q, k and v are right where all
     visible keys have equal weights.
 
     Rows of k, of q and of the cotangent are 0 except in one channel, so each gradient shows which
     queries, keys and channels it comes from.
     """
-    probe, shape = _measuring(subject, arguments)
-    _require_entries(subject, probe, gradients(probe, shape), "entries of gradients")
+    return _entries(gradients(probe, shape))
 
 
 @law(
@@ -174,15 +206,14 @@ def stored_results_are_the_only_possible_ones(subject: Subject, *arguments: Any)
     return is_single
 
 
-@law(*_ATTENTION, measures=True, exempts=why_few_shapes, domains=("operating terms",))
-def weights_are_exponentials_of_scores(subject: Subject, *arguments: Any) -> None:
+@reading(*_ATTENTION, of="weights", domains=("operating terms",))
+def weights_are_exponentials_of_scores(probe: Probe, shape: Shape) -> Found:
     """At every operating term: the quotient of the weights of two visible keys is the exponential of
     the difference of their scores, with a softcap c of c·tanh(s/c). Masked keys have no weight.
     """
-    probe, shape = _measuring(subject, arguments)
     found = curve(probe, shape)
     points = [found.visible, *([found.masked] if found.masked else [])]
-    _require_right(subject, probe, [each.reading for each in points], sentences_of_curve(found), "weights")
+    return [each.reading for each in points], sentences_of_curve(found)
 
 
 def _no_scales(implementation: Implementation) -> str:
@@ -190,103 +221,92 @@ def _no_scales(implementation: Implementation) -> str:
     return why_few_shapes(implementation) or implementation.lacks(*(possible or QUANTISED))
 
 
-@law("attention", measures=True, exempts=_no_scales)
-def each_scale_belongs_to_its_own_codes(subject: Subject, *arguments: Any) -> None:
+@reading("attention", of="numbers", exempts=_no_scales)
+def each_scale_belongs_to_its_own_codes(probe: Probe, shape: Shape) -> Found:
     """At every operating point, with drawn codes and scales: the result is attention of the codes, each
     multiplied (or divided) by the scale of its array, head, row and block.
     """
-    probe, shape = _measuring(subject, arguments)
     _, results = scales(probe, shape)
     said = sentences_of_scales(probe, shape) if any(each.wrong.any() for each in results.values()) else ()
-    _require_right(subject, probe, list(results.values()), said, "numbers")
+    return list(results.values()), said
 
 
-@law(*_WITH_TERMS, measures=True, exempts=why_few_shapes, domains=("operating terms",))
-def each_bias_sink_and_mask_goes_to_its_place(subject: Subject, *arguments: Any) -> bool:
+@reading(*_WITH_TERMS, of="weights", domains=("operating terms",))
+def each_bias_sink_and_mask_goes_to_its_place(probe: Probe, shape: Shape) -> Found:
     """At every operating term: a bias is added to the score of its query and key, a sink to the sum of
     its head, and a mask masks the key of its query.
     """
-    probe, shape = _measuring(subject, arguments)
     found = terms(probe, shape)
-    _require_right(subject, probe, [term.reading for term in found], sentences_of_terms(found), "weights")
-    return bool(found)
+    return [term.reading for term in found], sentences_of_terms(found)
 
 
-@law(*CALLS, measures=True, exempts=why_few_shapes)
-def each_part_of_the_result_has_its_value(subject: Subject, *arguments: Any) -> None:
+@reading(*CALLS, of="entries")
+def each_part_of_the_result_has_its_value(probe: Probe, shape: Shape) -> Found:
     """At every operating point: where arrays with one-hot rows leave one part of a derivative or of
     multi-head attention, the result is this part.
     """
-    probe, shape = _measuring(subject, arguments)
-    _require_entries(subject, probe, one_hot(probe, shape), "entries")
+    return _entries(one_hot(probe, shape))
 
 
-@law("merge_attention", measures=True, exempts=why_few_shapes)
-def parts_have_the_weights_of_their_log_sum_exps(subject: Subject, *arguments: Any) -> None:
+@reading("merge_attention", of="weights")
+def parts_have_the_weights_of_their_log_sum_exps(probe: Probe, shape: Shape) -> Found:
     """For fixed log-sum-exps of two parts: the weight of each part is e^(its log-sum-exp − the merged
     one), and 0 for a part without keys.
     """
-    probe, shape = _measuring(subject, arguments)
     found = merging(probe, shape)
-    _require_right(subject, probe, [found.weights, found.sums], sentences_of_merging(found), "weights")
+    return [found.weights, found.sums], sentences_of_merging(found)
 
 
-@law("hard_masked_softmax", measures=True, exempts=why_few_shapes)
-def weights_are_exponentials_divided_by_their_sum(subject: Subject, *arguments: Any) -> None:
+@reading("hard_masked_softmax", of="weights")
+def weights_are_exponentials_divided_by_their_sum(probe: Probe, shape: Shape) -> Found:
     """At every operating point: the weights of a row in which one score differs are exponentials,
     divided by their sum over the visible keys.
     """
-    probe, shape = _measuring(subject, arguments)
-    _require_entries(subject, probe, softmax_weights(probe, shape), "weights")
+    return _entries(softmax_weights(probe, shape))
 
 
-@law("hard_masked_softmax_vjp", measures=True, exempts=why_few_shapes)
-def gradients_of_scores_come_from_their_row(subject: Subject, *arguments: Any) -> None:
+@reading("hard_masked_softmax_vjp", of="entries of dscores")
+def gradients_of_scores_come_from_their_row(probe: Probe, shape: Shape) -> Found:
     """At every operating point: where all visible keys have the weight W, the gradient of the scores
     is W·(g − Σ W·g).
     """
-    probe, shape = _measuring(subject, arguments)
-    _require_entries(subject, probe, softmax_gradients(probe, shape), "entries of dscores")
+    return _entries(softmax_gradients(probe, shape))
 
 
-@law("decode", "batched_decode", measures=True, exempts=why_few_shapes)
-def each_query_of_a_cache_reads_what_it_should(subject: Subject, *arguments: Any) -> None:
+@reading("decode", "batched_decode", of="weights")
+def each_query_of_a_cache_reads_what_it_should(probe: Probe, shape: Shape) -> Found:
     """In programs of appends, rollbacks, evictions, restarts and copied rows: each query reads the positions that
     are visible to it, with equal weights if all keys are 0.
     """
-    probe, shape = _measuring(subject, arguments)
     found = caches(probe, shape)
-    _require_right(subject, probe, [program.reading for program in found], sentences_of_caches(found), "weights")
+    return [program.reading for program in found], sentences_of_caches(found)
 
 
-@law("packed_attention", measures=True, exempts=why_few_shapes)
-def each_query_of_a_sequence_reads_what_it_should(subject: Subject, *arguments: Any) -> None:
+@reading("packed_attention", of="weights")
+def each_query_of_a_sequence_reads_what_it_should(probe: Probe, shape: Shape) -> Found:
     """In packings of unequal lengths, some of them 0: each query reads the visible keys of its own
     sequence, with equal weights if all queries are 0.
     """
-    probe, shape = _measuring(subject, arguments)
     found = packed_reads(probe, shape)
-    _require_right(subject, probe, [each.reading for each in found], sentences_of_packed_reads(found), "weights")
+    return [each.reading for each in found], sentences_of_packed_reads(found)
 
 
-@law("paged_attention", measures=True, exempts=why_few_shapes)
-def each_query_reads_the_pages_of_its_sequence(subject: Subject, *arguments: Any) -> None:
+@reading("paged_attention", of="weights")
+def each_query_reads_the_pages_of_its_sequence(probe: Probe, shape: Shape) -> Found:
     """At tables with shared pages, lengths at borders of pages and unused entries: each query reads the
     slots of its own sequence that are visible to it, with equal weights if all queries are 0.
     """
-    probe, shape = _measuring(subject, arguments)
     found = paged_reads(probe, shape)
-    _require_right(subject, probe, [each.reading for each in found], sentences_of_packed_reads(found), "weights")
+    return [each.reading for each in found], sentences_of_packed_reads(found)
 
 
-@law("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rotate_half", measures=True, exempts=why_few_shapes)
-def each_pair_rotates_by_its_angle(subject: Subject, *arguments: Any) -> None:
+@reading("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rotate_half", of="entries of rotated rows")
+def each_pair_rotates_by_its_angle(probe: Probe, shape: Shape) -> Found:
     """At every operating point: a row that is 0 except in one channel becomes the cosine of its angle
     in this channel and the sine in its partner.
     """
-    probe, shape = _measuring(subject, arguments)
     found = rotation(probe, shape)
-    _require_right(subject, probe, [found.reading], sentences_of_rotation(found), "entries of rotated rows")
+    return [found.reading], sentences_of_rotation(found)
 
 
 @law(
@@ -304,7 +324,7 @@ def each_entry_of_a_table_has_its_value(subject: Subject, *arguments: Any) -> No
     readings = probe.values(arguments)
     axes = {name: tuple(_NAMES.get(axis, axis) for axis in operation.axes[name]) for name in readings}
     found = [Entries(name, axes[name], reading) for name, reading in readings.items()]
-    _require_entries(subject, probe, found, "entries")
+    _require_right(subject, probe, *_entries(found), "entries")
 
 
 _NAMES = {"seq_len": "row", "n_q": "query", "n_k": "key", "embed_dim": "column", "head_dim": "column"} | {
@@ -349,12 +369,6 @@ def _scale_of(pairs: Sequence[PairProbe], out: Array, subject: Subject) -> str:
 def _measuring(subject: Subject, arguments: Sequence[Any]) -> tuple[Probe, Shape]:
     """A probe of the operation, and the shape of a case."""
     return Probe(subject, _MOST_CALLS), shape_of(OPERATIONS[subject.operation], arguments)
-
-
-def _require_entries(subject: Subject, probe: Probe, found: Sequence[Entries], name: str) -> None:
-    """Raise BrokenError if an entry of some arrays is wrong, with the sentence about the first."""
-    said = next((said for entries in found if (said := entries.sentences())), ())
-    _require_right(subject, probe, [entries.reading for entries in found], said, name)
 
 
 def _require_right(

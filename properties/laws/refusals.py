@@ -13,7 +13,7 @@ from oracles.ball import Array
 from properties.contract.aborts import AbortedError, aborts
 from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.operations import OPERATIONS, Arguments, Operation
 from properties.contract.results import BrokenError, RaisedError
 from properties.contract.subject import Subject
 from properties.contract.support import EVERY_SIZE, SIZES
@@ -30,7 +30,7 @@ UNSUPPORTED = "unsupported sizes are refused"
 law = Laws(usual)
 
 
-def check_refusal(subject: Subject, arguments: tuple[Any, ...], given: str) -> bool:
+def check_refusal(subject: Subject, arguments: Arguments, given: str) -> bool:
     """Check that a call raises one of the exceptions that the adapter declares in `refuses`, or
     returns the right result. Return False if the adapter says that such calls are undefined: then
     the call is not made. If the adapter declares no `refuses`, every exception is right.
@@ -71,7 +71,7 @@ def check_refusal(subject: Subject, arguments: tuple[Any, ...], given: str) -> b
     return True
 
 
-def results_unless_refused(subject: Subject, arguments: tuple[Any, ...]) -> list[tuple[str, Array]]:
+def results_unless_refused(subject: Subject, arguments: Arguments) -> list[tuple[str, Array]]:
     """Return the results of a call by name. Return no results if the call raises an exception that
     the adapter declares in `refuses`.
 
@@ -89,7 +89,7 @@ def results_unless_refused(subject: Subject, arguments: tuple[Any, ...]) -> list
     return list(zip(operation.returned(arguments), values, strict=True))
 
 
-def _aborts(subject: Subject, operation: Operation, arguments: tuple[Any, ...]) -> bool:
+def _aborts(subject: Subject, operation: Operation, arguments: Arguments) -> bool:
     """Return whether a call ends its process with SIGABRT, and the adapter declares this as a refusal."""
     implementation = subject.implementation
     return AbortedError in implementation.refusals and aborts(
@@ -146,7 +146,7 @@ def unsupported_sizes_are_refused(subject: Subject, *arguments: Any, choose: Cho
     return check_refusal(subject, case, _outside(implementation, operation, case, target))
 
 
-def _outside(implementation: Implementation, operation: Operation, arguments: tuple[Any, ...], target: str) -> str:
+def _outside(implementation: Implementation, operation: Operation, arguments: Arguments, target: str) -> str:
     """Return the size of a call that is not supported: "head_dim=7"."""
     sizes = implementation.sizes(operation, arguments)
     return f"{target}={sizes[target]}" if target in sizes else f"an unsupported {target}"

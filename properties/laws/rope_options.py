@@ -2,7 +2,7 @@
 sections for time, height and width, and attention factors.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from oracles.ball import Ball, cos, exact, sin
 from properties.contract.operations import OPERATIONS
 from properties.contract.subject import Subject
 from properties.laws.channel_pairs import channels_of_pairs, check_pairs, joined, pairs_at, rotated_input
-from properties.laws.commuting_squares import Case, Term
+from properties.laws.commuting_squares import Case, Sum, Term
 from properties.laws.feature_rules import arguments_by_name
 from properties.laws.law import Laws
 from properties.laws.linear_maps import Times
@@ -59,7 +59,7 @@ def axes_of(pairs: int, sections: tuple[int, ...], layout: str) -> Any:
 
 
 @row("rope", domains=_DOMAINS, features=("positions",), name="explicit positions equal counting from start_pos")
-def explicit_positions_equal_counting_from_start_pos(case: Case) -> Sequence[Term] | None:
+def explicit_positions_equal_counting_from_start_pos(case: Case) -> Sum:
     """For every first position: the positions from there on, given one by one, give the same
     result.
     """
@@ -69,7 +69,7 @@ def explicit_positions_equal_counting_from_start_pos(case: Case) -> Sequence[Ter
 
 
 @row("rope", domains=_DOMAINS, features=("positions",))
-def reordering_rows_reorders_their_results_in_the_same_way(case: Case) -> Sequence[Term] | None:
+def reordering_rows_reorders_their_results_in_the_same_way(case: Case) -> Sum:
     """For every order of the rows and of their positions: the rows of the result are in this order too."""
     if case.positions is None or case.size("seq_len") < 2:
         return None
@@ -77,7 +77,7 @@ def reordering_rows_reorders_their_results_in_the_same_way(case: Case) -> Sequen
 
 
 @row("rope", domains=_DOMAINS, features=("sections",))
-def each_pair_rotates_by_the_position_of_the_axis_that_it_belongs_to(case: Case) -> Sequence[Term] | None:
+def each_pair_rotates_by_the_position_of_the_axis_that_it_belongs_to(case: Case) -> Sum:
     """For every position in time, height and width: each pair is rotated as if the position along
     its own axis were the only one.
     """
@@ -104,7 +104,7 @@ def each_pair_rotates_by_the_position_of_the_axis_that_it_belongs_to(case: Case)
     features=("positions", "sections"),
     name="equal positions in time, height and width act as one position",
 )
-def equal_positions_in_time_height_and_width_act_as_one_position(case: Case) -> Sequence[Term] | None:
+def equal_positions_in_time_height_and_width_act_as_one_position(case: Case) -> Sum:
     """For every test input without sections: with three sections, and the same position in time,
     height and width, the result is the same.
     """
@@ -120,7 +120,7 @@ def equal_positions_in_time_height_and_width_act_as_one_position(case: Case) -> 
 
 
 @row("rotary_embedding", domains=("everyday",), features=("freq_factors",))
-def doubled_positions_with_doubled_factors_change_nothing(case: Case) -> Sequence[Term] | None:
+def doubled_positions_with_doubled_factors_change_nothing(case: Case) -> Sum:
     """For all positions, and factors that divide the frequencies: doubled positions with doubled
     factors give the same result.
     """
@@ -130,7 +130,7 @@ def doubled_positions_with_doubled_factors_change_nothing(case: Case) -> Sequenc
 
 
 @row("rope", domains=_DOMAINS, features=("rotary_dim",))
-def rotated_and_unrotated_channels_are_independent(case: Case) -> Sequence[Term] | None:
+def rotated_and_unrotated_channels_are_independent(case: Case) -> Sum:
     """For every number of rotated channels: the rotated channels give the same result without the
     other channels, and the other channels without the rotated ones.
     """
@@ -142,7 +142,7 @@ def rotated_and_unrotated_channels_are_independent(case: Case) -> Sequence[Term]
 
 
 @row("rope", domains=_DOMAINS, features=("positions", "inv_freq"))
-def doubled_positions_with_halved_frequencies_change_nothing(case: Case) -> Sequence[Term] | None:
+def doubled_positions_with_halved_frequencies_change_nothing(case: Case) -> Sum:
     """For all given positions and frequencies: doubled positions with halved frequencies give the
     same result.
     """
@@ -152,7 +152,7 @@ def doubled_positions_with_halved_frequencies_change_nothing(case: Case) -> Sequ
 
 
 @row("rope", domains=_DOMAINS, features=("inv_freq",))
-def reordering_pairs_reorders_their_results_in_the_same_way(case: Case) -> Sequence[Term] | None:
+def reordering_pairs_reorders_their_results_in_the_same_way(case: Case) -> Sum:
     """For every order of the pairs of channels, and of their frequencies: the pairs of the result
     are in this order too.
     """

@@ -9,7 +9,7 @@ import numpy as np
 from oracles import Enclosure
 from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.operations import OPERATIONS, Arguments, Operation
 from properties.contract.results import BrokenError
 from properties.contract.subject import Subject
 from properties.laws.call_contract import check_repetition
@@ -63,7 +63,7 @@ def calls_of_other_sizes_or_implementations_do_not_change_later_results(
     return True
 
 
-def _doubled(operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def _doubled(operation: Operation, arguments: Arguments) -> tuple[Any, ...]:
     """Return the arguments with every length above 1 doubled: the entries are repeated once."""
     if operation.is_played:  # the program fixes the lengths of its arrays
         return arguments
@@ -80,7 +80,7 @@ def _doubled(operation: Operation, arguments: tuple[Any, ...]) -> tuple[Any, ...
     return tuple(found)
 
 
-def for_both(operation: Operation, several: tuple[Implementation, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def for_both(operation: Operation, several: tuple[Implementation, ...], arguments: Arguments) -> tuple[Any, ...]:
     """Return the arguments, rounded to numbers that all of these implementations can represent."""
     for implementation in sorted(several, key=lambda one: one.resolved_arithmetic.inputs.unit_roundoff):
         formats = {
@@ -93,7 +93,7 @@ def for_both(operation: Operation, several: tuple[Implementation, ...], argument
     return arguments
 
 
-def _check_after(subject: Subject, other: Implementation, arguments: tuple[Any, ...]) -> None:
+def _check_after(subject: Subject, other: Implementation, arguments: Arguments) -> None:
     """Check a call of the implementation after a call of another one. It must not return the
     other's right result where that result is wrong for itself.
     """

@@ -2,13 +2,12 @@
 inputs change in a given way.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from properties.contract.implementation import Implementation
-from properties.laws.commuting_squares import Case, Term
+from properties.laws.commuting_squares import Case, Sum, Term
 from properties.laws.feature_rules import bias_has_effect, masked_keys_weigh_nothing, rules_compose, visible_keys
 from properties.laws.law import Laws
 from properties.laws.linear_maps import Back, Butterfly, Pad, Plus, Put, Times
@@ -89,7 +88,7 @@ for _entries, _axis, _factor, _parameter, _forwards in (
 
 
 @row(*_MASKED)
-def repeating_every_key_and_value_changes_nothing(case: Case) -> Sequence[Term]:
+def repeating_every_key_and_value_changes_nothing(case: Case) -> Sum:
     """For every test input: two or three copies of each key and its value give the same result."""
     return [case.along("n_k", np.repeat(np.arange(case.size("n_k")), case.choose.among([2, 3])))]
 
@@ -101,7 +100,7 @@ def _has_fractions(implementation: Implementation) -> str:
 
 
 @row(*_EVERY, exempts=_has_fractions)
-def scaling_queries_up_and_keys_down_changes_nothing(case: Case) -> Sequence[Term]:
+def scaling_queries_up_and_keys_down_changes_nothing(case: Case) -> Sum:
     """For every power of two f, or −f: queries times f and keys divided by f give the same result."""
     factor = case.choose.among([4.0, 0.125, -2.0])
     return [Term({"q": [Times(factor)], "k": [Times(1 / factor)]})]
@@ -127,7 +126,7 @@ for _forwards, _parameters in (
 
 
 @row(*_EVERY)
-def added_zero_channels_change_only_the_scale(case: Case) -> Sequence[Term]:
+def added_zero_channels_change_only_the_scale(case: Case) -> Sum:
     """For every test input: with 3·d more channels of zeros, and doubled queries if the scale is
     1/√d, the result is the same.
     """
@@ -139,7 +138,7 @@ def added_zero_channels_change_only_the_scale(case: Case) -> Sequence[Term]:
 
 
 @row(*_QKV)
-def a_vector_added_to_all_keys_changes_nothing(case: Case) -> Sequence[Term]:
+def a_vector_added_to_all_keys_changes_nothing(case: Case) -> Sum:
     """For every vector that can be added to all keys exactly, up to scores of ±1e4: the result is the same."""
     shift = case.choose.integers(-16, 16, case.size("head_dim")) / 2.0
     far = case.choose.among([0.0, 32.0, 512.0])
@@ -147,7 +146,7 @@ def a_vector_added_to_all_keys_changes_nothing(case: Case) -> Sequence[Term]:
 
 
 @row(*_QKV)
-def a_vector_added_to_all_values_is_added_to_all_outputs(case: Case) -> Sequence[Term]:
+def a_vector_added_to_all_values_is_added_to_all_outputs(case: Case) -> Sum:
     """For every vector that can be added to all values exactly: it is added to every output, and
     the gradients are the same.
     """
@@ -156,7 +155,7 @@ def a_vector_added_to_all_values_is_added_to_all_outputs(case: Case) -> Sequence
 
 
 @row(*_EVERY)
-def an_orthogonal_change_of_basis_of_q_and_k_changes_nothing(case: Case) -> Sequence[Term] | None:
+def an_orthogonal_change_of_basis_of_q_and_k_changes_nothing(case: Case) -> Sum:
     """For all pairs of channels (a, b): (a + b, a − b) in the keys, and half of it in the queries,
     give the same result. The sums are exact.
     """
@@ -164,7 +163,7 @@ def an_orthogonal_change_of_basis_of_q_and_k_changes_nothing(case: Case) -> Sequ
 
 
 @row(*_BY_PLACE, domains=("padded masks", "rows without keys", "sinks"))
-def the_content_of_keys_masked_for_all_queries_does_not_matter(case: Case) -> Sequence[Term] | None:
+def the_content_of_keys_masked_for_all_queries_does_not_matter(case: Case) -> Sum:
     """For every mask, and keys that it masks for every query: any finite numbers in these keys and
     their values give the same result.
     """
@@ -184,7 +183,7 @@ def the_content_of_keys_masked_for_all_queries_does_not_matter(case: Case) -> Se
 
 
 @row(*_BY_PLACE, domains=("everyday", "padded masks", "dead rows", "rows without keys"))
-def packed_sequences_are_computed_independently(case: Case) -> Sequence[Term] | None:
+def packed_sequences_are_computed_independently(case: Case) -> Sum:
     """For every mask, and every split of the queries in two parts: each part gives the same result
     without the keys that are masked for all of it; a fully masked part keeps one key. So packed
     sequences have the results that they have alone.
@@ -218,7 +217,7 @@ def packed_sequences_are_computed_independently(case: Case) -> Sequence[Term] | 
 
 
 @row(_SOFTMAX, domains=("padded masks",))
-def masked_scores_do_not_matter(case: Case) -> Sequence[Term] | None:
+def masked_scores_do_not_matter(case: Case) -> Sum:
     """For every mask: any finite numbers as masked scores give the same weights."""
     masked = np.zeros((), bool) if case.mask is None else ~case.mask
     if not masked.any():
@@ -227,7 +226,7 @@ def masked_scores_do_not_matter(case: Case) -> Sequence[Term] | None:
 
 
 @row(*_MASKED, domains=("everyday", "extreme scores"))
-def appending_masked_keys_changes_nothing(case: Case) -> Sequence[Term]:
+def appending_masked_keys_changes_nothing(case: Case) -> Sum:
     """For every test input: masked keys after the last key, with any finite numbers in them, do not
     change the result.
     """
@@ -237,14 +236,14 @@ def appending_masked_keys_changes_nothing(case: Case) -> Sequence[Term]:
 
 
 @row(_SOFTMAX, domains=("everyday", "extreme scores"))
-def appending_masked_scores_changes_nothing(case: Case) -> Sequence[Term]:
+def appending_masked_scores_changes_nothing(case: Case) -> Sum:
     """For every test input: masked scores after the last one do not change the weights before them."""
     pad = Pad(-1, case.choose.among([1, 3, 16]), case.largest)
     return [Term({"scores": [pad]}, [Back(pad)], {"mask": lengthened(case.mask, case.scores.shape, pad.count)})]
 
 
 @row(*_BY_PLACE, _SOFTMAX, domains=("everyday", "broadcast masks", "masks of sequences"))
-def a_broadcast_mask_gives_the_same_as_the_full_mask(case: Case) -> Sequence[Term] | None:
+def a_broadcast_mask_gives_the_same_as_the_full_mask(case: Case) -> Sum:
     """For every mask with fewer axes, or axes of size 1, and for none: the mask repeated along
     these axes, or a mask of True, gives the same result.
     """
@@ -256,7 +255,7 @@ def a_broadcast_mask_gives_the_same_as_the_full_mask(case: Case) -> Sequence[Ter
 
 
 @row(_SOFTMAX)
-def adding_a_constant_to_a_row_of_scores_changes_nothing(case: Case) -> Sequence[Term]:
+def adding_a_constant_to_a_row_of_scores_changes_nothing(case: Case) -> Sum:
     """For every number that can be added to all scores of a row exactly, as far from 0 as the
     format permits: the weights are the same.
     """
@@ -266,7 +265,7 @@ def adding_a_constant_to_a_row_of_scores_changes_nothing(case: Case) -> Sequence
 
 
 @row(*_MASKED, _HEADS, domains=("one key each",))
-def the_score_of_a_single_visible_key_does_not_matter(case: Case) -> Sequence[Term]:
+def the_score_of_a_single_visible_key_does_not_matter(case: Case) -> Sum:
     """For every mask with one visible key for each query, and scores of any size: scores of 0 give
     the same result.
     """

@@ -6,14 +6,14 @@ A symmetry is a law of every operation that has its axes or parameters, and of i
 several families stand in `properties.laws.symmetries`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.laws.commuting_squares import Case, Square, Symmetry, Term, Terms
+from properties.laws.commuting_squares import Case, Square, Sum, Symmetry, Term, Terms
 from properties.laws.law import Laws, always
 from properties.laws.linear_maps import Times
 from properties.strategies.adjustments import largest_scores
@@ -95,7 +95,7 @@ def apart(axis: str) -> Terms:
     two, or split into every second entry and the other entries.
     """
 
-    def terms(case: Case) -> Sequence[Term]:
+    def terms(case: Case) -> Sum:
         size = case.size(axis)
         first = np.arange(size) < case.choose.cut(size) if case.choose.happens() else np.arange(size) % 2 == 0
         return [case.along(axis, np.flatnonzero(part)) for part in (first, ~first)]
@@ -110,7 +110,7 @@ def larger_others(axis: str, factor: float, *parameters: str) -> Terms:
     The factor is smaller in formats that round scores of that size coarsely.
     """
 
-    def terms(case: Case) -> Sequence[Term]:
+    def terms(case: Case) -> Sum:
         even = np.arange(case.size(axis)) % 2 == 0
         limit = largest_scores(case.implementation.resolved_arithmetic, 2.0**-4)
         large = min(factor, 2.0 ** np.floor(np.log2(limit)))
@@ -129,7 +129,7 @@ def added(*parameters: str) -> Terms:
     The results of the two calls add up to −4 times the result of the whole.
     """
 
-    def terms(case: Case) -> Sequence[Term]:
+    def terms(case: Case) -> Sum:
         first = {parameter: case.choose.bits(getattr(case, parameter).shape, 0.5) for parameter in parameters}
         second = {parameter: ~part for parameter, part in first.items()}
         return [

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS
+from properties.contract.operations import OPERATIONS, Arguments
 from properties.contract.results import BrokenError, RaisedError, Result
 from properties.contract.subject import Subject
 from properties.contract.support import OutsideError
@@ -54,7 +54,7 @@ for _name in OPERATIONS:
     )(check_twins)
 
 
-def _agrees(subject: Subject, name: str, arguments: tuple[Any, ...]) -> bool:
+def _agrees(subject: Subject, name: str, arguments: Arguments) -> bool:
     """Check the law for the code path of this name. Return False if the arguments cannot test it."""
     operation, implementation = OPERATIONS[subject.operation], subject.implementation
     twin = implementation.paths[name]

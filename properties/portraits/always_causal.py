@@ -14,7 +14,7 @@ import numpy as np
 from oracles import Arithmetic
 from properties.contract.caller import Caller
 from properties.contract.conversion import UngivenError
-from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.operations import OPERATIONS, Arguments, Operation
 from properties.contract.results import BrokenError
 from properties.contract.support import OutsideError
 from properties.inspection.form_trials import NoFormError
@@ -64,7 +64,7 @@ def is_always_causal(form: Form, function: Callable[..., Any], presets: Iterable
     return False
 
 
-def _with_masks(operation: Operation, arguments: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+def _with_masks(operation: Operation, arguments: Arguments) -> Iterator[tuple[Any, ...]]:
     """Yield a call without a mask, with the causal mask from the top left, and from the bottom right."""
     named = operation.named(arguments)
     n_q, n_k = (named[name].shape[-2] for name in "qk")

@@ -18,7 +18,7 @@ from properties.contract.caller import Caller
 from properties.contract.conversion import UngivenError
 from properties.contract.implementation import Implementation
 from properties.contract.meanings import meaning
-from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.operations import OPERATIONS, Arguments, Operation
 from properties.contract.results import BrokenError, entry
 from properties.contract.support import SIZES, OutsideError
 from properties.inspection.array import Array
@@ -135,9 +135,7 @@ def _points(operation: Operation) -> Iterator[Point]:
     yield from POINTS
 
 
-def _common_call(
-    operation: Operation, first: Implementation, second: Implementation, point: Point
-) -> tuple[Any, ...] | None:
+def _common_call(operation: Operation, first: Implementation, second: Implementation, point: Point) -> Arguments | None:
     """The arguments of a plain call that both kernels take; None if they take no such call."""
     for one, other in ((first, second), (second, first)):
         arguments = plain_call(operation, one, point.sizes, point.options)
@@ -146,7 +144,7 @@ def _common_call(
     return None
 
 
-def _results(operation: Operation, implementation: Implementation, arguments: tuple[Any, ...]) -> dict[str, Any]:
+def _results(operation: Operation, implementation: Implementation, arguments: Arguments) -> dict[str, Any]:
     """The results of a call by name; the error under "the call" if it fails."""
     try:
         found = Caller(implementation, operation.name).watch(operation.name, arguments).results

@@ -3,14 +3,12 @@
 An experiment is a call whose right result differs from one value of the convention to the next.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.operations import OPERATIONS, Arguments, Operation
 from properties.inspection.array import Array
 from properties.strategies.plain_calls import Fill, Options, Sizes, equal_scores, numbers, plain_call
 
@@ -23,7 +21,7 @@ class Experiment:
 
     convention  a field of `Conventions`. "rope_pairing" means all three conventions of a rotation:
                 its pairs, its base and its scale
-    options     the arguments that are not plain numbers, from the sizes of the call
+    options     the arguments that are not plain numbers: values, or functions of the sizes of the call
     sizes       the wanted sizes of the call
     judged      the result that shows the value; "" for the first result
     operations  the operations for which the experiment is; () for all that have the convention and
@@ -33,14 +31,14 @@ class Experiment:
     """
 
     convention: str
-    options: Options = lambda sizes: {}
+    options: Options = field(default_factory=dict)
     sizes: Sizes = field(default_factory=dict)
     judged: str = ""
     operations: tuple[str, ...] = ()
     fill: Fill = numbers
     word: str = ""
 
-    def arguments(self, operation: Operation, implementation: Implementation) -> tuple[Any, ...] | None:
+    def arguments(self, operation: Operation, implementation: Implementation) -> Arguments | None:
         """Return the arguments of the call; None if the operation or the implementation takes no such call."""
         if self.convention not in operation.conventions or (self.operations and operation.name not in self.operations):
             return None
@@ -76,21 +74,30 @@ def _bias(sizes: Sizes) -> Array:
     return 4 * numbers((sizes["num_heads"], sizes["n_q"], sizes["n_k"]), 5)
 
 
-def _sections(sizes: Sizes) -> Mapping[str, Any]:
-    """Positions in time, height and width, with an eighth of the channels for height and for width."""
+def _sections(sizes: Sizes) -> tuple[int, ...]:
+    """An eighth of the channels for height and for width, and the others for time."""
     few = sizes["head_dim"] // 8
-    sections = (sizes["head_dim"] // 2 - 2 * few, few, few)
-    return {"start_pos": 0, "positions": _of_axes(sizes["seq_len"]), "sections": sections}
+    return sizes["head_dim"] // 2 - 2 * few, few, few
 
 
-def _of_axes(number: int) -> Array:
+def _of_axes(sizes: Sizes) -> Array:
     """Positions in time, height and width, different on each axis."""
-    return np.arange(number) + 7 * np.arange(3)[:, None]
+    return np.arange(sizes["seq_len"]) + 7 * np.arange(3)[:, None]
 
 
-def _tokens_masked(sizes: Sizes) -> Mapping[str, Any]:
+def _last_token_masked(sizes: Sizes) -> Array:
     """A mask for tokens in which the last query sees no key."""
-    return {"num_heads": 1, "mask": _last_masked({"n_q": sizes["seq_len"], "n_k": sizes["seq_len"]})}
+    return _last_masked({"n_q": sizes["seq_len"], "n_k": sizes["seq_len"]})
+
+
+def _sinks(sizes: Sizes) -> Array:
+    """A sink for each head."""
+    return numbers([sizes["num_heads"]], 3)
+
+
+def _grad_lse(sizes: Sizes) -> Array:
+    """A cotangent of the log-sum-exp."""
+    return numbers([sizes["num_heads"], sizes["n_q"]], 3)
 
 
 _YARN = {"kind": "yarn", "head_dim": 64, "factor": 4.0}
@@ -110,77 +117,74 @@ _MORE_QUERIES = {"n_q": 5, "n_k": 3}
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment("causal", operations=_OPTIONAL, fill=equal_scores, word="causal only"),
-    Experiment("rope_pairing", lambda sizes: {"start_pos": 1}, _WIDE, operations=("rope", "rope_vjp", "rope_tables")),
-    Experiment("rope_base", lambda sizes: {"start_pos": 1}, _WIDE, operations=("rope_angles",)),
+    Experiment("rope_pairing", {"start_pos": 1}, _WIDE, operations=("rope", "rope_vjp", "rope_tables")),
+    Experiment("rope_base", {"start_pos": 1}, _WIDE, operations=("rope_angles",)),
     Experiment("rope_base", sizes=_WIDE, operations=("inv_freq",)),
     Experiment("rope_pairing", operations=("apply_rotary", "apply_rotary_vjp")),
-    Experiment("rope_pairing", lambda sizes: _TABLES),
-    Experiment("odd_lane", lambda sizes: {"start_pos": 500}, _ODD, operations=("rope", "rope_vjp", "rope_tables")),
+    Experiment("rope_pairing", _TABLES),
+    Experiment("odd_lane", {"start_pos": 500}, _ODD, operations=("rope", "rope_vjp", "rope_tables")),
     Experiment("odd_lane", sizes=_ODD, operations=("apply_rotary", "apply_rotary_vjp")),
-    Experiment("mrope", _sections),
-    Experiment("mrope", lambda sizes: _TABLES | {"positions": _of_axes(3), "sections": (2, 1, 1)}),
-    Experiment("scale_default", lambda sizes: {"steps": "append 5; attend 3"}),
+    Experiment("mrope", {"start_pos": 0, "positions": _of_axes, "sections": _sections}),
+    Experiment("mrope", _TABLES | {"positions": _of_axes({"seq_len": 3}), "sections": (2, 1, 1)}),
+    Experiment("scale_default", {"steps": "append 5; attend 3"}),
     Experiment("scale_default"),
     Experiment("kv_heads", sizes={"num_heads": 4, "kv_heads": 2}),
-    Experiment("mask_polarity", lambda sizes: {"mask": _mask(sizes)}, operations=_OF_KEYS),
-    Experiment("mask_polarity", lambda sizes: {"num_heads": 1, "mask": np.tri(sizes["seq_len"], dtype=bool)}),
-    Experiment("mask_polarity", lambda sizes: {"lengths": np.arange(1, 4), "max_len": 5}),
-    Experiment("mask_polarity", lambda sizes: {"lengths": np.arange(1, 4), "n": 5}),
-    Experiment("mask_polarity", lambda sizes: {"parents": np.array([-1, 0, 0])}),
-    Experiment("mask_polarity", lambda sizes: {"first": _mask(sizes), "second": np.tri(3, 5, dtype=bool)}),
-    Experiment("padding_position", lambda sizes: {"attention_mask": np.arange(sizes["seq_len"]) % 2}),
+    Experiment("mask_polarity", {"mask": _mask}, operations=_OF_KEYS),
+    Experiment("mask_polarity", {"num_heads": 1, "mask": lambda sizes: np.tri(sizes["seq_len"], dtype=bool)}),
+    Experiment("mask_polarity", {"lengths": np.arange(1, 4), "max_len": 5}),
+    Experiment("mask_polarity", {"lengths": np.arange(1, 4), "n": 5}),
+    Experiment("mask_polarity", {"parents": np.array([-1, 0, 0])}),
+    Experiment("mask_polarity", {"first": _mask, "second": np.tri(3, 5, dtype=bool)}),
+    Experiment("padding_position", {"attention_mask": lambda sizes: np.arange(sizes["seq_len"]) % 2}),
     Experiment("mask_polarity", operations=tuple(name for name, each in OPERATIONS.items() if each.returns_booleans)),
-    Experiment("dead_rows", lambda sizes: {"mask": _last_masked(sizes)}, operations=_OF_KEYS),
-    Experiment("dead_rows", _tokens_masked),
-    Experiment("dead_rows", lambda sizes: {"lse_a": _EMPTY, "lse_b": _EMPTY}),
-    Experiment("dead_gradients", lambda sizes: {"mask": _last_masked(sizes)}, operations=_OF_KEYS),
-    Experiment("dead_gradients", _tokens_masked),
-    Experiment("causal", lambda sizes: {"causal": True}),
+    Experiment("dead_rows", {"mask": _last_masked}, operations=_OF_KEYS),
+    Experiment("dead_rows", {"num_heads": 1, "mask": _last_token_masked}),
+    Experiment("dead_rows", {"lse_a": _EMPTY, "lse_b": _EMPTY}),
+    Experiment("dead_gradients", {"mask": _last_masked}, operations=_OF_KEYS),
+    Experiment("dead_gradients", {"num_heads": 1, "mask": _last_token_masked}),
+    Experiment("causal", {"causal": True}),
     Experiment("causal", operations=("causal_attention", "causal_mask")),
     Experiment("dead_rows", sizes=_MORE_QUERIES, operations=("causal_attention",)),
-    Experiment("dead_rows", lambda sizes: {"causal": True}, _MORE_QUERIES, operations=(*_OPTIONAL, "paged_attention")),
-    Experiment("alibi_reference", lambda sizes: {"num_heads": 2, "n_q": 3, "n_k": 3}),
-    Experiment("causal", lambda sizes: {"num_heads": 2, "n_q": 3, "n_k": 5}, operations=("alibi_bias",)),
-    Experiment("alibi_slopes", lambda sizes: {"num_heads": 3}),
-    Experiment("window", lambda sizes: {"causal": True, "window": (2, None)}, _SQUARE),
-    Experiment("window", lambda sizes: {"window": (2, 1)}, _SQUARE, operations=_OPTIONAL),
-    Experiment("causal", lambda sizes: {"window": (1, 1)}, operations=_OPTIONAL),
-    Experiment("dead_rows", lambda sizes: {"window": (1, 1)}, _MORE_QUERIES, operations=(*_OPTIONAL, *_PACKED)),
-    Experiment("softcap_order", lambda sizes: {"softcap": 1.0, "bias": _bias(sizes), "mask": _mask(sizes)}, {"n_k": 6}),
-    Experiment("softcap_order", lambda sizes: {"softcap": 1.0, "bias": _bias(sizes)}),
+    Experiment("dead_rows", {"causal": True}, _MORE_QUERIES, operations=(*_OPTIONAL, "paged_attention")),
+    Experiment("alibi_reference", {"num_heads": 2, "n_q": 3, "n_k": 3}),
+    Experiment("causal", {"num_heads": 2, "n_q": 3, "n_k": 5}, operations=("alibi_bias",)),
+    Experiment("alibi_slopes", {"num_heads": 3}),
+    Experiment("window", {"causal": True, "window": (2, None)}, _SQUARE),
+    Experiment("window", {"window": (2, 1)}, _SQUARE, operations=_OPTIONAL),
+    Experiment("causal", {"window": (1, 1)}, operations=_OPTIONAL),
+    Experiment("dead_rows", {"window": (1, 1)}, _MORE_QUERIES, operations=(*_OPTIONAL, *_PACKED)),
+    Experiment("softcap_order", {"softcap": 1.0, "bias": _bias, "mask": _mask}, {"n_k": 6}),
+    Experiment("softcap_order", {"softcap": 1.0, "bias": _bias}),
     Experiment(
         "softcap_order",
-        lambda sizes: {"softcap": 1.0, "causal": True, "alibi": _slopes(sizes)},
+        {"softcap": 1.0, "causal": True, "alibi": _slopes},
         _SQUARE,
         operations=_PACKED,
     ),
-    Experiment("softcap_order", lambda sizes: {"softcap": 1.0, "alibi": _slopes(sizes)}, operations=_PLACED),
-    Experiment("softcap_order", lambda sizes: {"softcap": 1.0, "causal": True}, _SQUARE, operations=_PACKED),
-    Experiment("alibi_reference", lambda sizes: {"alibi": _slopes(sizes)}, judged="lse", operations=_PLACED),
-    Experiment("alibi_reference", lambda sizes: {"alibi": _slopes(sizes)}, operations=(*_OPTIONAL, *_PACKED)),
-    Experiment("window", lambda sizes: {"steps": "append 6; attend 3", "window": 2}, {"n_q": 3, "n_k": 6}),
-    Experiment("softcap_order", lambda sizes: {"softcap": 1.0, "mask": _mask(sizes)}),
-    Experiment("causal_with_mask", lambda sizes: {"causal": True, "mask": _mask(sizes), "bias": _bias(sizes)}, _SQUARE),
-    Experiment("causal_with_mask", lambda sizes: {"causal": True, "mask": _mask(sizes)}, _SQUARE),
-    Experiment("causal_with_mask", lambda sizes: {"causal": True, "bias": _bias(sizes)}, _SQUARE),
-    Experiment("lse_base", lambda sizes: {"steps": "append 5; attend 3"}, judged="lse"),
+    Experiment("softcap_order", {"softcap": 1.0, "alibi": _slopes}, operations=_PLACED),
+    Experiment("softcap_order", {"softcap": 1.0, "causal": True}, _SQUARE, operations=_PACKED),
+    Experiment("alibi_reference", {"alibi": _slopes}, judged="lse", operations=_PLACED),
+    Experiment("alibi_reference", {"alibi": _slopes}, operations=(*_OPTIONAL, *_PACKED)),
+    Experiment("window", {"steps": "append 6; attend 3", "window": 2}, {"n_q": 3, "n_k": 6}),
+    Experiment("softcap_order", {"softcap": 1.0, "mask": _mask}),
+    Experiment("causal_with_mask", {"causal": True, "mask": _mask, "bias": _bias}, _SQUARE),
+    Experiment("causal_with_mask", {"causal": True, "mask": _mask}, _SQUARE),
+    Experiment("causal_with_mask", {"causal": True, "bias": _bias}, _SQUARE),
+    Experiment("lse_base", {"steps": "append 5; attend 3"}, judged="lse"),
     Experiment("lse_base", judged="lse"),
-    Experiment("lse_base", lambda sizes: {"grad_lse": numbers([sizes["num_heads"], sizes["n_q"]], 3)}, judged="dq"),
-    Experiment("lse_sink", lambda sizes: {"sink": numbers([sizes["num_heads"]], 3)}, judged="lse"),
+    Experiment("lse_base", {"grad_lse": _grad_lse}, judged="dq"),
+    Experiment("lse_sink", {"sink": _sinks}, judged="lse"),
     Experiment(
         "lse_sink",
-        lambda sizes: {
-            "sink": numbers([sizes["num_heads"]], 3),
-            "grad_lse": numbers([sizes["num_heads"], sizes["n_q"]], 3),
-        },
+        {"sink": _sinks, "grad_lse": _grad_lse},
         judged="dsink",
     ),
-    Experiment("sinusoid_layout", lambda sizes: {"start_pos": 3}),
-    Experiment("sinusoid_layout", lambda sizes: {"start_pos": 0}),
-    Experiment("yarn_truncate", lambda sizes: _YARN | {"original_max_position_embeddings": 4096, "base": 150000.0}),
-    Experiment("yarn_upper", lambda sizes: _YARN | {"original_max_position_embeddings": 262144}),
-    Experiment("longrope_switch", lambda sizes: _LONGROPE | _FACTORS),
-    Experiment("dynamic_length", lambda sizes: _DYNAMIC),
+    Experiment("sinusoid_layout", {"start_pos": 3}),
+    Experiment("sinusoid_layout", {"start_pos": 0}),
+    Experiment("yarn_truncate", _YARN | {"original_max_position_embeddings": 4096, "base": 150000.0}),
+    Experiment("yarn_upper", _YARN | {"original_max_position_embeddings": 262144}),
+    Experiment("longrope_switch", _LONGROPE | _FACTORS),
+    Experiment("dynamic_length", _DYNAMIC),
 )
 """All experiments, in the order in which they are made: an experiment needs the values of the
 conventions before it.

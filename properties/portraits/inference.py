@@ -22,7 +22,7 @@ from properties.contract.caller import Caller
 from properties.contract.conversion import UngivenError
 from properties.contract.implementation import Implementation
 from properties.contract.meanings import MEANINGS
-from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.operations import OPERATIONS, Arguments, Operation
 from properties.contract.results import BrokenError, RaisedError
 from properties.contract.support import OutsideError
 from properties.inspection.array import Array
@@ -55,7 +55,7 @@ class Finding:
     convention: str
     values: Mapping[str, Any]
     operation: str
-    arguments: tuple[Any, ...]
+    arguments: Arguments
     bug: str = ""
     nearest: tuple[Any, float] | None = None
 
@@ -107,7 +107,7 @@ class Calls:
         self.seconds = [each.seconds for each in made]
         self.raised: set[type[BaseException]] = set()
 
-    def count(self, operation: str, arguments: tuple[Any, ...], layout: str) -> None:
+    def count(self, operation: str, arguments: Arguments, layout: str) -> None:
         """Count one call: an observer of a `Caller`."""
         self.number += 1
 
@@ -117,7 +117,7 @@ class Calls:
         return max(self.most - self.number, 0)
 
     def results(
-        self, implementation: Implementation, operation: Operation, arguments: tuple[Any, ...]
+        self, implementation: Implementation, operation: Operation, arguments: Arguments
     ) -> tuple[Array, ...] | None:
         """Return the results of a call; None if the implementation refuses it. Raises BrokenError for
         results that are not results, OutsideError and UngivenError if the call cannot be made, and
@@ -137,7 +137,7 @@ class Calls:
         results: tuple[Array, ...] | None = known
         return results
 
-    def _made(self, implementation: Implementation, operation: Operation, arguments: tuple[Any, ...]) -> Any:
+    def _made(self, implementation: Implementation, operation: Operation, arguments: Arguments) -> Any:
         caller = Caller(implementation, operation.name, self.count)
         started = time.perf_counter()
         try:
@@ -159,7 +159,7 @@ class _Trial:
 
     implementation: Implementation
     operation: Operation
-    arguments: tuple[Any, ...]
+    arguments: Arguments
     experiment: Experiment
     calls: Calls
     made: Made | None = None
@@ -181,7 +181,7 @@ class _Trial:
         """Whether the values are those that explain the results of one call, and not all."""
         return self.experiment.convention in ("rope_pairing", "rope_base")
 
-    def _options(self, arguments: tuple[Any, ...]) -> set[str]:
+    def _options(self, arguments: Arguments) -> set[str]:
         """The names of the options of a call."""
         named, operation = self.operation.named(arguments), self.operation
         return {name for name, value in named.items() if value is not None and name in (*operation.options, "mask")}

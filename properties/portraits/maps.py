@@ -160,7 +160,7 @@ def _most_different(reading: Reading, cells: Array, number: int) -> Array:
     difference = np.where(np.isnan(difference), np.inf, difference)
     size = np.abs(reading.expected).ravel()
     order = np.lexsort((-np.nan_to_num(size), -difference, ~reading.wrong.ravel(), cells))
-    return np.asarray(order[np.searchsorted(cells[order], np.arange(number))])
+    return order[np.searchsorted(cells[order], np.arange(number))]
 
 
 def _maps(table: _Table, sizes: str) -> Iterator[Map]:

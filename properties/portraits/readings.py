@@ -15,7 +15,7 @@ from properties.portraits.facts import Fact, facts_of_accuracy, facts_of_bits
 from properties.portraits.inference import Calls
 from properties.portraits.maps import Record
 from properties.strategies.operating_points import Point
-from properties.strategies.plain_calls import plain_call
+from properties.strategies.plain_calls import plain_call, zero_sinks
 
 __all__ = ["POINTS", "Readings", "read"]
 
@@ -29,15 +29,15 @@ _CALLS_OF_BITS = 8
 _CALLS_OF_MANY = 11  # of one instrument: with fewer it would end without a reading
 
 POINTS = (
-    Point("causal", _WIDE, lambda sizes: {"causal": True}),
-    Point("causal and scale=0", _WIDE, lambda sizes: {"causal": True, "scale": 0.0}),
-    Point("causal and scale=-0.5", _WIDE, lambda sizes: {"causal": True, "scale": -0.5}),
-    Point("causal and more queries than keys", _HIGH, lambda sizes: {"causal": True}),
-    Point("causal and an offset of 2", _WIDE, lambda sizes: {"causal": True, "offset": 2}),
-    Point("causal and window=(2, None)", _SQUARE, lambda sizes: {"causal": True, "window": (2, None)}),
-    Point("window=(2, 1)", _SQUARE, lambda sizes: {"window": (2, 1)}),
-    Point("a sink", _WIDE, lambda sizes: {"sink": np.zeros(sizes["num_heads"])}),
-    Point("a bias", _WIDE, lambda sizes: {"bias": np.zeros((sizes["num_heads"], sizes["n_q"], sizes["n_k"]))}),
+    Point("causal", _WIDE, {"causal": True}),
+    Point("causal and scale=0", _WIDE, {"causal": True, "scale": 0.0}),
+    Point("causal and scale=-0.5", _WIDE, {"causal": True, "scale": -0.5}),
+    Point("causal and more queries than keys", _HIGH, {"causal": True}),
+    Point("causal and an offset of 2", _WIDE, {"causal": True, "offset": 2}),
+    Point("causal and window=(2, None)", _SQUARE, {"causal": True, "window": (2, None)}),
+    Point("window=(2, 1)", _SQUARE, {"window": (2, 1)}),
+    Point("a sink", _WIDE, {"sink": zero_sinks}),
+    Point("a bias", _WIDE, {"bias": lambda sizes: np.zeros((sizes["num_heads"], sizes["n_q"], sizes["n_k"]))}),
 )
 """Where the instruments read the operation beyond its plain calls. The names are clauses of sentences."""
 

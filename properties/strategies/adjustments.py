@@ -3,7 +3,6 @@
 """
 
 from math import inf
-from typing import Any
 
 import numpy as np
 from flint import arb, ctx
@@ -12,7 +11,7 @@ from oracles.formats import Arithmetic
 from properties.contract.implementation import Implementation
 from properties.contract.operations import Operation
 from properties.strategies.choices import Choices, rounded
-from properties.strategies.domain import EDGES
+from properties.strategies.domain import EDGES, Case
 from properties.strategies.dominating import dominating, scores_of
 
 __all__ = [
@@ -41,7 +40,7 @@ quarter.
 """
 
 
-def far(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
+def far(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
     """Change q, k (or scores, or wq) so that scores have any size that the formats have.
 
     Three variants: the scores vary within a row, or they share a sign, or they differ by everyday
@@ -123,7 +122,7 @@ def dominant(arithmetic: Arithmetic, width: int) -> float:
     return float(2.0 ** min(4, np.floor(np.log2(largest / np.sqrt(width)) / 2)))
 
 
-def ties(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
+def ties(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
     """Change q and k so that scores are large, and equal or nearly equal.
 
     The scores stay below the size at which rounding moves a weight by a thousandth. For larger
@@ -142,7 +141,7 @@ def ties(operation: Operation, implementation: Implementation, case: dict[str, A
     case["q"], case["k"] = rounded(q, arithmetic.operands), rounded(k, arithmetic.operands)
 
 
-def below_fills(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
+def below_fills(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
     """Change the arrays so that scores are near the largest numbers of the formats: negative for
     visible keys, and positive for masked keys. Such scores are below and above every finite number
     that fills a mask of a narrower format.
@@ -170,7 +169,7 @@ def below_fills(operation: Operation, implementation: Implementation, case: dict
     case["k"][..., 0] = np.where(is_visible, -key_part, key_part)
 
 
-def few_keys(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
+def few_keys(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
     """Change q, k and v so that a few keys share the weight of each query, and the output shows the
     weights. In a JVP, the tangent of the values shows them too.
     """
@@ -187,7 +186,7 @@ def few_keys(operation: Operation, implementation: Implementation, case: dict[st
         )
 
 
-def alive(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
+def alive(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
     """Remove queries if the causal alignment is bottom right, so that there are at least as many
     keys as queries, and no row is fully masked.
     """
@@ -195,7 +194,7 @@ def alive(operation: Operation, implementation: Implementation, case: dict[str, 
         case["q"] = case["q"][..., : case["k"].shape[-2], :]
 
 
-def one_row(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
+def one_row(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
     """Give most queries the documents of the last keys, as in self-attention, and others the
     documents of some keys in any order.
     """
@@ -209,7 +208,7 @@ def one_row(operation: Operation, implementation: Implementation, case: dict[str
         case["ids_q"] = keys[places % keys.size]
 
 
-def fewer_keys(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
+def fewer_keys(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
     """Remove keys, so that there are at most half as many keys as queries, if the implementation
     supports that.
     """
@@ -221,7 +220,7 @@ def fewer_keys(operation: Operation, implementation: Implementation, case: dict[
         case["k"], case["v"] = case["k"][..., :key_count, :], case["v"][..., :key_count, :]
 
 
-def unmasked(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
+def unmasked(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
     """Remove queries if a causal operation would have fully masked rows. Leave other cases
     unchanged.
     """
@@ -229,19 +228,19 @@ def unmasked(operation: Operation, implementation: Implementation, case: dict[st
         alive(operation, implementation, case, choose)
 
 
-def shared(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
+def shared(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
     """Make all problems of a batch share one encoding, in half of the cases."""
     if choose.happens():
         case["pos"] = case["pos"][(0,) * (case["pos"].ndim - 2)]
 
 
-def untold(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
+def untold(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
     """Leave out the number of keys, in half of the cases that have as many keys as queries."""
     if case["n_q"] == case["n_k"] and choose.happens():
         case["n_k"] = None
 
 
-def decoders(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
+def decoders(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
     """Replace the two masks if the batch has as many elements as there are queries. The first
     becomes one mask for the whole batch. The second becomes one row for all queries of each
     element. Half of the entries are true.
@@ -251,7 +250,7 @@ def decoders(operation: Operation, implementation: Implementation, case: dict[st
         case["first"], case["second"] = choose.bits(shape[1:], 0.5), choose.bits((shape[0], 1, shape[2]), 0.5)
 
 
-def rotations(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
+def rotations(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
     """Replace the tables, in a third of the cases, by cosines and sines of rotations, rounded to
     the tables' format.
     """
@@ -279,7 +278,7 @@ def rotations(operation: Operation, implementation: Implementation, case: dict[s
     case["cos"], case["sin"] = rounded(cos, target), rounded(sin, target)
 
 
-def parts(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
+def parts(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
     """Change the log-sum-exps of two parts of the keys so that the weights of the parts differ by
     everyday factors or by thousands. The log-sum-exps are near 0 or far from it. Some parts are
     empty: their outputs do not count.
@@ -296,7 +295,7 @@ def parts(operation: Operation, implementation: Implementation, case: dict[str, 
         case[f"out_{part}"] = np.where(is_empty[..., None], choose.among([64.0, 0.0]), case[f"out_{part}"])
 
 
-def capped(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
+def capped(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
     """Multiply q so that scores lie between a part of the softcap and a multiple of it. At the
     largest scores the softcap is almost reached.
     """
@@ -304,6 +303,6 @@ def capped(operation: Operation, implementation: Implementation, case: dict[str,
     case["q"] = rounded(case["q"] * 2.0 ** np.round(np.log2(factor)), implementation.resolved_arithmetic.operands)
 
 
-def last(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
+def last(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
     """Set the offset so that the last query is at the position of the last key."""
     case["offset"] = case["k"].shape[-2] - case["q"].shape[-2]

@@ -7,7 +7,7 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.contract.implementation import Implementation
-from properties.contract.operations import BATCH, Operation
+from properties.contract.operations import BATCH, Arguments, Operation
 from properties.strategies import (
     drawn_codes,
     drawn_features,
@@ -57,7 +57,7 @@ class Cases:
         self.sizes = Sizes(operation, domain, implementation)
         self.arguments(Choices(0))
 
-    def draw(self, seed: int) -> tuple[Any, ...]:
+    def draw(self, seed: int) -> Arguments:
         """Return the arguments of the operation that a seed determines."""
         if not self.fixed:
             return self.arguments(Choices(seed))
@@ -67,11 +67,11 @@ class Cases:
             drawn_codes.hold(self.operation, self.implementation, point)
         return tuple(point.values())
 
-    def arguments(self, choose: Choices) -> tuple[Any, ...]:
+    def arguments(self, choose: Choices) -> Arguments:
         """Return arguments of the operation. `choose` makes every choice."""
         return self.of_sizes(*self.sizes.chosen(choose), choose)
 
-    def of_sizes(self, sizes: dict[str, int], lead: tuple[int, ...], choose: Choices) -> tuple[Any, ...]:
+    def of_sizes(self, sizes: dict[str, int], lead: tuple[int, ...], choose: Choices) -> Arguments:
         """Return arguments of the given sizes and leading axes."""
         operation, implementation = self.operation, self.implementation
         kind = choose.among(_KINDS)

@@ -24,6 +24,7 @@ __all__ = [
     "TILES",
     "WIDTHS",
     "Adjustment",
+    "Case",
     "Domain",
 ]
 
@@ -51,7 +52,10 @@ OF_MODELS = (32, 64, 80, 96, 128, 24, 40, 48, 56, 63, 65, 72, 112, 127, 129, 160
 EDGES = (0, 1, 2, 3, 16, *(2**n + e for n in range(7, 21) for e in (-2, -1, 0, 1)))
 """Positions next to powers of two."""
 
-Adjustment = Callable[[Operation, Implementation, dict[str, Any], Choices], None]
+Case = dict[str, Any]
+"""The arguments of one test input, by parameter."""
+
+Adjustment = Callable[[Operation, Implementation, Case, Choices], None]
 
 
 @dataclass(frozen=True)

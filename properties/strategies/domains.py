@@ -31,6 +31,9 @@ _PACKED = ("packed_attention", "packed_attention_vjp")
 _PAGED = ("paged_attention",)
 _ROTARY = ("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp", "rope_angles", "rope_tables", "inv_freq")
 
+_WIDTHS = {"head_dim": WIDTHS, "value_dim": WIDTHS}
+_SHORT = {"n_q": SHORT, "n_k": SHORT}
+
 QUIRKS = (
     *("dead rows", "odd widths", "no rows", "no columns", "width zero"),
     *("no queries", "without keys", "more queries than keys", "below finite fills"),
@@ -58,11 +61,11 @@ _domain("everyday", "Sizes, masks and numbers of every kind.", *OPERATIONS)
 _domain(
     "everyday", "Sizes, numbers, and every combination of the declared features.", *_FEATURED,
     sizes={"n_q": (2, 1, 3, *SHORT * 2, 40, 64, 65), "n_k": (2, 1, 3, *SHORT * 2, 40, 64, 65),
-           "head_dim": WIDTHS, "value_dim": WIDTHS},
+           **_WIDTHS},
 )  # fmt: skip
 _domain(
     "everyday", "Programs of up to twelve steps on two caches.", "decode",
-    sizes={"n_q": (40, 12, 80), "n_k": (40, 12, 80), "head_dim": WIDTHS, "value_dim": WIDTHS},
+    sizes={"n_q": (40, 12, 80), "n_k": (40, 12, 80), **_WIDTHS},
 )  # fmt: skip
 _domain(
     "everyday", "Rows of compressed and rotated channels, and every combination of the declared features.",
@@ -79,7 +82,7 @@ _domain(
     sizes={"n_q": (2, 1, 3, *SHORT), "n_k": (2, 1, 3, *SHORT, 40, 65), "head_dim": (1, 2, 3, 4, 8, 16),
            "value_dim": (1, 2, 3, 4, 8, 16)},
 )  # fmt: skip
-_NARROW = {"head_dim": WIDTHS, "value_dim": WIDTHS, "kv_heads": (1, 2)}
+_NARROW = {**_WIDTHS, "kv_heads": (1, 2)}
 _domain(
     "everyday", "Sequences of unequal lengths, some of them empty, with rows that no sequence uses.", *_PACKED,
     sizes=_NARROW,
@@ -134,7 +137,7 @@ _domain(
 _domain(
     "rings", "Programs on rings that are slightly longer than the window.", "decode",
     features=("window", "capacity", "ring"),
-    sizes={"n_q": (20,), "n_k": (30,), "head_dim": WIDTHS, "value_dim": WIDTHS}, share=0.5,
+    sizes={"n_q": (20,), "n_k": (30,), **_WIDTHS}, share=0.5,
 )  # fmt: skip
 _domain(
     "tiles", "Chunks of up to 257 positions, of 300 or 1100, and widths that models have.", "decode",
@@ -156,7 +159,7 @@ _domain(
 _domain("everyday", "Parts of the keys, some of them empty.", "merge_attention", adjust=adjustments.parts)
 _domain(
     "everyday", "Numbers of heads, of queries and of keys.", "alibi_slopes", "alibi_bias",
-    sizes={"num_heads": (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 33, 64), "n_q": SHORT, "n_k": SHORT},
+    sizes={"num_heads": (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 33, 64), **_SHORT},
 )  # fmt: skip
 _domain(
     "everyday", "Distances below and beyond the largest one that matters.", "relative_bias",
@@ -166,7 +169,7 @@ _domain(
     "everyday",
     "Masks that broadcast to one shape.",
     "combine_masks",
-    sizes={"n_q": SHORT, "n_k": SHORT},
+    sizes=_SHORT,
     mask=drawn_masks.loose,
 )
 _domain(
@@ -215,7 +218,7 @@ _domain(
     sizes=_TILED | {"kv_heads": (1, 2)},
     share=0.15,
 )
-_FEW_HEADS = {"n_q": SHORT, "n_k": SHORT, "head_dim": WIDTHS, "value_dim": WIDTHS, "kv_heads": (1, 2)}
+_FEW_HEADS = {**_SHORT, **_WIDTHS, "kv_heads": (1, 2)}
 for _name, _statement, _needed, _others in (
     ("windows at edges", "Windows around the lengths of tiles.", ("window",), {"sizes": _TILED | {"kv_heads": (1,)}}),
     ("broadcast biases", "Biases with axes of size 1, or with fewer axes.", ("bias",), {"sizes": _FEW_HEADS}),
@@ -257,19 +260,19 @@ _domain(
 )  # fmt: skip
 _domain(
     "extreme scores", "Scores of every size that the formats have.", *_ATTENTION, *_SOFTMAX, *_CAUSAL,
-    sizes={"n_q": (*SHORT, 40, 64), "n_k": (*SHORT, 40, 64, 65, 100), "head_dim": WIDTHS, "value_dim": WIDTHS},
+    sizes={"n_q": (*SHORT, 40, 64), "n_k": (*SHORT, 40, 64, 65, 100), **_WIDTHS},
     mask=drawn_masks.starting, share=0.4, adjust=adjustments.far,
 )  # fmt: skip
 _domain(
     "extreme scores", "Scores of every size that the formats have.", *_GROUPED, *_HEADS,
-    sizes={"n_q": SHORT, "n_k": SHORT, "head_dim": WIDTHS, "value_dim": WIDTHS, "seq_len": (*SHORT, 40, 64, 65)},
+    sizes={**_SHORT, **_WIDTHS, "seq_len": (*SHORT, 40, 64, 65)},
     share=0.2, adjust=adjustments.far,
 )  # fmt: skip
 _domain(
     "one key each", "One visible key for each query, and scores of every size that the formats have.",
     *_ATTENTION, *_SOFTMAX, *_GROUPED, *_HEADS,
     sizes={**dict.fromkeys(("n_q", "n_k", "seq_len"), (1, 2, 3, 8, 17, 40, 64, 65, 64, 65)),
-           "head_dim": WIDTHS, "value_dim": WIDTHS},
+           **_WIDTHS},
     mask=drawn_masks.one, share=0.2, adjust=adjustments.far,
 )  # fmt: skip
 _NEAR = {
@@ -286,7 +289,7 @@ _domain(
     "below finite fills", "One visible key for each query, with scores below every finite fill of masked keys.",
     _ATTENTION[0], _SOFTMAX[0], sizes=_NEAR, mask=drawn_masks.one, share=0.1, adjust=adjustments.below_fills,
 )  # fmt: skip
-_FEW = {"n_q": (1, 2, 5, 17), "n_k": (1, 2, 5, 17), "head_dim": WIDTHS, "value_dim": WIDTHS, "kv_heads": (1, 2)}
+_FEW = {"n_q": (1, 2, 5, 17), "n_k": (1, 2, 5, 17), **_WIDTHS, "kv_heads": (1, 2)}
 _EVERY = (*_ATTENTION, *_CAUSAL, *_GROUPED)
 _domain("no queries", "No queries.", *_EVERY, *_FEATURED, sizes=_FEW | {"n_q": (0,)}, mask=drawn_masks.none, share=0.05)
 _domain("without keys", "No keys.", *_EVERY, sizes=_FEW | {"n_k": (0,)}, mask=drawn_masks.none, share=0.05)
@@ -296,12 +299,12 @@ _domain(
 )  # fmt: skip
 _domain(
     "masks of sequences", "A mask for each sequence, shared by its heads.", *_ATTENTION, *_SOFTMAX,
-    sizes={"n_q": SHORT, "n_k": SHORT, "batch": (2, 3)},
+    sizes={**_SHORT, "batch": (2, 3)},
     mask=drawn_masks.sequences, masks_are="loose", rank=2, share=0.1,
 )  # fmt: skip
 _domain(
     "masks of sequences", "A mask for each sequence, shared by its heads.", *_GROUPED,
-    sizes={"n_q": SHORT, "n_k": SHORT, "batch": (2, 3)},
+    sizes={**_SHORT, "batch": (2, 3)},
     mask=drawn_masks.sequences, masks_are="loose", rank=1, share=0.1,
 )  # fmt: skip
 _domain(
@@ -366,7 +369,7 @@ _domain(
 )
 _domain(
     "width zero", "Queries and keys without columns.", *_ATTENTION[1:], *_GROUPED, *_CAUSAL,
-    sizes={"head_dim": (0,), "value_dim": WIDTHS, "n_q": SHORT, "n_k": SHORT}, share=0.1, adjust=adjustments.unmasked,
+    sizes={"head_dim": (0,), "value_dim": WIDTHS, **_SHORT}, share=0.1, adjust=adjustments.unmasked,
 )  # fmt: skip
 _domain(
     "padded masks",

@@ -4,7 +4,6 @@ and shorter sequences.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from properties.contract.implementation import Implementation, combined
 from properties.contract.packing import rows_of
 from properties.contract.paging import gathered, in_order, page_count, queries_of, unused_slots, with_sequences
 from properties.strategies.choices import Choices
-from properties.strategies.domain import Domain
+from properties.strategies.domain import Case, Domain
 from properties.strategies.sizes import UnsupportedError
 
 __all__ = ["chosen", "fewer", "poison"]
@@ -28,7 +27,6 @@ _BEHIND = (0, 0, 1, 3)
 _SHARED = ("own pages", "own pages", "a prefix", "a prefix", "all pages")
 _POISON = 64.0
 
-Case = dict[str, Any]
 Table = NDArray[np.int32]
 
 

@@ -94,10 +94,10 @@ def _frequencies(pairs: int, choose: Choices) -> Array:
     frequencies = _powers(choose.among(_BASES), -(np.arange(pairs) / max(pairs, 1)))
     variant = choose.among(["powers", "divided", "listed", "some"])
     if variant == "listed":
-        return np.asarray(frequencies / (1 + choose.grid(pairs) % 4))
+        return frequencies / (1 + choose.grid(pairs) % 4)
     if variant == "some":
         return np.where(np.arange(pairs) < max(pairs // 2, 1), frequencies, 0.0)
-    return np.asarray(frequencies / (choose.among([4.0, 3.0]) if variant == "divided" else 1.0))
+    return frequencies / (choose.among([4.0, 3.0]) if variant == "divided" else 1.0)
 
 
 def _powers(base: float, exponents: Array) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 
 from properties.contract import conversion
 from properties.contract.implementation import Implementation
-from properties.contract.operation import Operation
+from properties.contract.operation import Arguments, Operation
 from properties.strategies.special_values import NumberedPoint
 
 __all__ = ["MEMORY", "calls_in_memory"]
@@ -22,15 +22,15 @@ _SQUARE = {
 
 MEMORY = (
     NumberedPoint("arrays of one shape", _SQUARE),
-    NumberedPoint("a mask", _SQUARE, lambda sizes: {"mask": np.tri(sizes["n_q"], sizes["n_k"], dtype=bool)}),
-    NumberedPoint("a bias", _SQUARE, lambda sizes: {"bias": np.tri(sizes["n_q"], sizes["n_k"])}),
+    NumberedPoint("a mask", _SQUARE, {"mask": lambda sizes: np.tri(sizes["n_q"], sizes["n_k"], dtype=bool)}),
+    NumberedPoint("a bias", _SQUARE, {"bias": lambda sizes: np.tri(sizes["n_q"], sizes["n_k"])}),
 )
 """Where laws ask whether it matters in which memory arrays lie."""
 
 
 def calls_in_memory(
-    operation: Operation, implementation: Implementation, arguments: tuple[Any, ...]
-) -> Iterator[tuple[str, tuple[Any, ...], str]]:
+    operation: Operation, implementation: Implementation, arguments: Arguments
+) -> Iterator[tuple[str, Arguments, str]]:
     """Yield calls as a phrase, their arguments, and the memory layout of these.
 
     Each two arrays of one shape, and all of them, are one array; all arrays of one shape lie in one
@@ -56,9 +56,7 @@ def calls_in_memory(
                 yield f"{name} expanded along axis {axis}", tuple(repeated.values()), f"expanded {name}"
 
 
-def _aliased(
-    operation: Operation, case: dict[str, Any], names: list[str]
-) -> Iterator[tuple[str, tuple[Any, ...], str]]:
+def _aliased(operation: Operation, case: dict[str, Any], names: list[str]) -> Iterator[tuple[str, Arguments, str]]:
     """Yield the calls in which several arrays of one shape are one array."""
     shapes: dict[Any, list[str]] = {}
     for name in names:

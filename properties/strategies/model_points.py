@@ -2,11 +2,12 @@
 ragged pasts in the sizes of models. A row is one call, whose arrays an input family fills.
 """
 
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from properties.strategies.operating_points import Point
+from properties.strategies.operating_points import Point, padding
 from properties.strategies.plain_calls import Options, Sizes
 
 __all__ = ["BORDERS", "NUMBERS", "ROTATIONS", "SHORT_BORDERS", "SHORT_NUMBERS", "SOFTMAX", "TOKENS"]
@@ -20,28 +21,23 @@ def _pasts(sizes: Sizes) -> Any:
 
 def _ragged(**others: Any) -> Options:
     """A past for each sequence, and other options."""
-    return lambda sizes: {"causal": True, "offset": _pasts(sizes), **others}
+    return {"causal": True, "offset": _pasts, **others}
 
 
 def _last(**others: Any) -> Options:
     """Queries that are the last ones of their sequence, and other options."""
-    return lambda sizes: {"causal": True, "offset": sizes["n_k"] - sizes["n_q"], **others}
+    return {"causal": True, "offset": lambda sizes: sizes["n_k"] - sizes["n_q"], **others}
 
 
 def _chunk(sizes: Sizes) -> Any:
     """The causal mask of the last queries, the same for all batch entries and heads."""
-    return {"mask": np.tri(sizes["n_q"], sizes["n_k"], sizes["n_k"] - sizes["n_q"], dtype=bool)[None]}
+    return np.tri(sizes["n_q"], sizes["n_k"], sizes["n_k"] - sizes["n_q"], dtype=bool)[None]
 
 
 def _of_heads(sizes: Sizes) -> Any:
     """A mask for each head, the same for all batch entries: no query sees one key in three."""
     query, key = np.arange(sizes["n_q"])[:, None], np.arange(sizes["n_k"])
-    return {"mask": np.stack([(query + key + head) % 3 > 0 for head in range(sizes["num_heads"])])[None]}
-
-
-def _padded(sizes: Sizes) -> Any:
-    """A mask of the last third of the keys, for all queries; it is shifted from head to head."""
-    return {"mask": (np.arange(sizes["n_k"]) < sizes["n_k"] * 2 // 3)[None]}
+    return np.stack([(query + key + head) % 3 > 0 for head in range(sizes["num_heads"])])[None]
 
 
 def _sinks(sizes: Sizes) -> Any:
@@ -50,7 +46,12 @@ def _sinks(sizes: Sizes) -> Any:
 
 
 _HEADS: Sizes = {"batch": 2, "num_heads": 8, "kv_heads": 2}
-_FEW: Sizes = {"batch": 3, "num_heads": 4, "kv_heads": 2, "head_dim": 16, "value_dim": 16}
+
+
+def _few(n_q: int, n_k: int, **others: int) -> Sizes:
+    """The sizes of a call with few heads, and other sizes."""
+    few = {"batch": 3, "num_heads": 4, "kv_heads": 2, "head_dim": 16, "value_dim": 16}
+    return {**few, "n_q": n_q, "n_k": n_k, **others}
 
 
 def _decoding(batch: int, kv_heads: int, n_q: int, n_k: int, width: int = 16, heads: int = 8) -> Point:
@@ -82,32 +83,32 @@ NUMBERS = (
     *(_decoding(2, 2, 1, 257, 64, heads=16), _decoding(3, 1, 1, 1025)),
     *(_decoding(1, 8, 8, 2049), _decoding(1, 2, 2, 4097)),
     *(_prefill(64, 64), _prefill(65, 128), _prefill(129, 96, 1), _prefill(64, 256, 1), _prefill(192, 64, 1)),
-    Point("512 tokens", {**_FEW, "batch": 1, "num_heads": 2, "kv_heads": 1, "n_q": 512, "n_k": 512}),
+    Point("512 tokens", _few(512, 512, batch=1, num_heads=2, kv_heads=1)),
     Point("130 small problems", {"batch": 13, "num_heads": 10, "kv_heads": 5, "n_q": 3, "n_k": 4}),
-    Point("3 batch axes", {**_FEW, "outermost": 2, "outer": 3, "n_q": 3, "n_k": 5}),
-    Point("wider values", {**_FEW, "n_q": 17, "n_k": 33, "head_dim": 64, "value_dim": 128}),
-    Point("narrower values", {**_FEW, "n_q": 17, "n_k": 33, "head_dim": 192, "value_dim": 128}),
-    Point("70 queries, 40 keys", {**_FEW, "n_q": 70, "n_k": 40}),
-    Point("64 masked queries, 192 keys", {**_FEW, "n_q": 64, "n_k": 192}, _chunk),
-    Point("a causal mask of 130 tokens", {"n_q": 130, "n_k": 130, "head_dim": 16, "value_dim": 16}, _chunk),
-    Point("a mask for each head", {**_FEW, "n_q": 5, "n_k": 50}, _of_heads),
-    Point("a mask of keys for 130 keys", {**_FEW, "n_q": 9, "n_k": 130}, _padded),
-    Point("a chunk of 130 queries, 300 keys", {**_FEW, "batch": 1, "num_heads": 2, "n_q": 130, "n_k": 300}),
-    Point("130 causal tokens", {**_FEW, "n_q": 130, "n_k": 130}, lambda sizes: {"causal": True}),
-    Point("64 causal queries, 40 keys", {**_FEW, "n_q": 64, "n_k": 40}, lambda sizes: {"causal": True}),
-    Point("a chunk of 64 queries", {**_FEW, "n_q": 64, "n_k": 256}, _last()),
-    Point("a chunk with a window", {**_FEW, "n_q": 64, "n_k": 256}, _last(window=(63, None))),
-    Point("1 causal query, 1025 keys", {**_FEW, "n_q": 1, "n_k": 1025}, _last()),
-    Point("pasts of sequences", {**_FEW, "n_q": 4, "n_k": 320}, _ragged()),
-    Point("pasts of sequences with a window", {**_FEW, "n_q": 4, "n_k": 320}, _ragged(window=(40, None))),
-    Point("1 query, pasts of sequences, a window", {**_FEW, "n_q": 1, "n_k": 600}, _ragged(window=(127, None))),
-    Point("pasts of sequences with a softcap", {**_FEW, "n_q": 4, "n_k": 320}, _ragged(softcap=2.0)),
+    Point("3 batch axes", _few(3, 5, outermost=2, outer=3)),
+    Point("wider values", _few(17, 33, head_dim=64, value_dim=128)),
+    Point("narrower values", _few(17, 33, head_dim=192, value_dim=128)),
+    Point("70 queries, 40 keys", _few(70, 40)),
+    Point("64 masked queries, 192 keys", _few(64, 192), {"mask": _chunk}),
+    Point("a causal mask of 130 tokens", {"n_q": 130, "n_k": 130, "head_dim": 16, "value_dim": 16}, {"mask": _chunk}),
+    Point("a mask for each head", _few(5, 50), {"mask": _of_heads}),
+    Point("a mask of keys for 130 keys", _few(9, 130), {"mask": padding}),
+    Point("a chunk of 130 queries, 300 keys", _few(130, 300, batch=1, num_heads=2)),
+    Point("130 causal tokens", _few(130, 130), {"causal": True}),
+    Point("64 causal queries, 40 keys", _few(64, 40), {"causal": True}),
+    Point("a chunk of 64 queries", _few(64, 256), _last()),
+    Point("a chunk with a window", _few(64, 256), _last(window=(63, None))),
+    Point("1 causal query, 1025 keys", _few(1, 1025), _last()),
+    Point("pasts of sequences", _few(4, 320), _ragged()),
+    Point("pasts of sequences with a window", _few(4, 320), _ragged(window=(40, None))),
+    Point("1 query, pasts of sequences, a window", _few(1, 600), _ragged(window=(127, None))),
+    Point("pasts of sequences with a softcap", _few(4, 320), _ragged(softcap=2.0)),
     Point(
-        "pasts of sequences with window, softcap and sinks", {**_FEW, "n_q": 4, "n_k": 320},
-        lambda sizes: _ragged(window=(40, None), softcap=2.0, sink=_sinks(sizes))(sizes),
+        "pasts of sequences with window, softcap and sinks", _few(4, 320),
+        _ragged(window=(40, None), softcap=2.0, sink=_sinks),
     ),
-    Point("70 tokens with sinks", {**_FEW, "n_q": 70, "n_k": 70}, lambda sizes: {"sink": _sinks(sizes)}),
-    Point("70 tokens with a softcap", {**_FEW, "n_q": 70, "n_k": 70}, lambda sizes: {"softcap": 2.0}),
+    Point("70 tokens with sinks", _few(70, 70), {"sink": _sinks}),
+    Point("70 tokens with a softcap", _few(70, 70), {"softcap": 2.0}),
 )  # fmt: skip
 """Where results on ordinary numbers are compared with the oracle."""
 
@@ -122,10 +123,10 @@ BORDERS = (
     *(_decoding(1, 2, 1, 2047), _decoding(1, 1, 8, 2048), _decoding(2, 2, 1, 2049)),
     *(_decoding(1, 1, 2, 4095), _decoding(1, 8, 1, 4096), _decoding(2, 2, 1, 4097)),
     Point("64 tokens, 256 keys", {**_HEADS, "batch": 1, "n_q": 64, "n_k": 256, "head_dim": 64, "value_dim": 64}),
-    Point("257 tokens", {**_FEW, "batch": 2, "num_heads": 2, "kv_heads": 1, "n_q": 257, "n_k": 257}),
-    Point("a chunk of 64 queries", {**_FEW, "n_q": 64, "n_k": 256}, _last()),
-    Point("1 causal query, 1024 keys", {**_FEW, "n_q": 1, "n_k": 1024}, _last()),
-    Point("1 query, pasts of sequences", {**_FEW, "n_q": 1, "n_k": 1025}, _ragged()),
+    Point("257 tokens", _few(257, 257, batch=2, num_heads=2, kv_heads=1)),
+    Point("a chunk of 64 queries", _few(64, 256), _last()),
+    Point("1 causal query, 1024 keys", _few(1, 1024), _last()),
+    Point("1 query, pasts of sequences", _few(1, 1025), _ragged()),
 )
 """Where keys at the borders of blocks have large scores."""
 
@@ -139,7 +140,7 @@ SOFTMAX = tuple(
 """Where rows of a softmax are compared with the oracle."""
 
 
-def _rotation(name: str, options: Options = lambda sizes: {}, **sizes: int) -> Point:
+def _rotation(name: str, options: Options = MappingProxyType({}), **sizes: int) -> Point:
     """A point of 2 sequences with 8 heads: 16384 rows if no length is given."""
     usual = {"batch": 2, "num_heads": 8, "seq_len": 1024, "head_dim": 8, "start_pos": 3}
     return Point(name, {**usual, **sizes}, options)
@@ -152,13 +153,13 @@ ROTATIONS = (
         _rotation(f"positions to {end}", batch=1, num_heads=2, seq_len=7, start_pos=end - 4)
         for end in (2048, 4096, 8192, 32768, 131072)
     ),
-    _rotation("16384 rows, a part of the channels", lambda sizes: {"rotary_dim": 4}),
-    _rotation("16384 rows, positions", lambda sizes: {"positions": np.arange(sizes["seq_len"]) % 700}, start_pos=0),
-    _rotation("16384 rows, frequencies", lambda sizes: {"inv_freq": 1.0 / (1 + np.arange(sizes["head_dim"] // 2))}),
-    _rotation("16384 rows, an attention factor", lambda sizes: {"attention_factor": 1.25}),
+    _rotation("16384 rows, a part of the channels", {"rotary_dim": 4}),
+    _rotation("16384 rows, positions", {"positions": lambda sizes: np.arange(sizes["seq_len"]) % 700}, start_pos=0),
+    _rotation("16384 rows, frequencies", {"inv_freq": lambda sizes: 1.0 / (1 + np.arange(sizes["head_dim"] // 2))}),
+    _rotation("16384 rows, an attention factor", {"attention_factor": 1.25}),
     _rotation(
         "16384 rows, sections",
-        lambda sizes: {"positions": np.arange(sizes["seq_len"]) % np.array([[64], [5], [3]]), "sections": (2, 1, 1)},
+        {"positions": lambda sizes: np.arange(sizes["seq_len"]) % np.array([[64], [5], [3]]), "sections": (2, 1, 1)},
         start_pos=0,
     ),
 )

@@ -1,12 +1,12 @@
 """Operating points of packed sequences: fixed lengths, as tables."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from properties.strategies.operating_points import Point
-from properties.strategies.plain_calls import Sizes
+from properties.strategies.plain_calls import Options, Sizes, zero_sinks
 
 __all__ = ["MANY_ROWS", "PROBES", "READS"]
 
@@ -21,11 +21,7 @@ def _point(name: str, lengths: Any, sizes: Sizes) -> Point:
     """A point with sequences of these numbers of queries and of keys."""
     ends = np.concatenate([[[0, 0]], lengths.cumsum(0)]).astype(np.int32)
     total: dict[str, int] = dict(zip(("total_q", "total_k"), ends[-1].tolist(), strict=True))
-
-    def boundaries(sizes: Sizes) -> Mapping[str, Any]:
-        return {"cu_q": ends[:, 0].copy(), "cu_k": ends[:, 1].copy()}
-
-    return Point(name, {**total, **sizes}, boundaries)
+    return Point(name, {**total, **sizes}, {"cu_q": ends[:, 0].copy(), "cu_k": ends[:, 1].copy()})
 
 
 MANY_ROWS = (_point("65606 rows", _LENGTHS, {"num_heads": 1, "kv_heads": 1, "head_dim": 1, "value_dim": 1}),)
@@ -34,29 +30,31 @@ MANY_ROWS = (_point("65606 rows", _LENGTHS, {"num_heads": 1, "kv_heads": 1, "hea
 _FEW: Sizes = {"n_q": 5, "n_k": 9, "num_heads": 4, "kv_heads": 2}
 
 
-def _ends(most: int, *ends: int) -> Any:
+def _ends(rows: str, *ends: int) -> Callable[[Sizes], Any]:
     """Boundaries that end at the last row, or before it."""
-    return np.minimum(ends, most).astype(np.int32)
+    return lambda sizes: np.minimum(ends, sizes[rows]).astype(np.int32)
 
 
-def _behind(sizes: Sizes) -> Mapping[str, Any]:
-    return {"cu_q": _ends(sizes["n_q"], 0, 1, 4), "cu_k": _ends(sizes["n_k"], 0, 3, 7)}
+_used_keys = _ends("n_k", 0, 5, 9)
 
 
-def _used(sizes: Sizes) -> Mapping[str, Any]:
-    cu_k = _ends(sizes["n_k"], 0, 5, 9)
-    used = np.minimum((3, 4), np.diff(cu_k)).astype(np.int32)
-    return {"cu_q": _ends(sizes["n_q"], 0, 2, 5), "cu_k": cu_k, "seqused_k": used}
+def _used(sizes: Sizes) -> Any:
+    """How many keys each sequence uses."""
+    return np.minimum((3, 4), np.diff(_used_keys(sizes))).astype(np.int32)
+
+
+_BEHIND: Options = {"cu_q": _ends("n_q", 0, 1, 4), "cu_k": _ends("n_k", 0, 3, 7)}
+_USED: Options = {"cu_q": _ends("n_q", 0, 2, 5), "cu_k": _used_keys, "seqused_k": _used}
 
 
 READS = (
     Point("two sequences", _FEW),
-    Point("causal", _FEW, lambda sizes: {"causal": True}),
-    Point("a window", _FEW, lambda sizes: {"window": (1, 1)}),
-    Point("sinks", _FEW, lambda sizes: {"sink": np.zeros(sizes["num_heads"])}),
-    Point("rows behind", _FEW, _behind),
-    Point("used keys", _FEW, _used),
-    Point("causal, used keys", _FEW, lambda sizes: {**_used(sizes), "causal": True}),
+    Point("causal", _FEW, {"causal": True}),
+    Point("a window", _FEW, {"window": (1, 1)}),
+    Point("sinks", _FEW, {"sink": zero_sinks}),
+    Point("rows behind", _FEW, _BEHIND),
+    Point("used keys", _FEW, _USED),
+    Point("causal, used keys", _FEW, {**_USED, "causal": True}),
 )  # fmt: skip
 """Where laws ask what packed sequences read. The instrument has its own lengths besides."""
 

@@ -3,24 +3,36 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from oracles.ball import Array
 from properties.contract.implementation import Implementation
-from properties.contract.operation import Operation, with_widths
+from properties.contract.operation import Arguments, Operation, with_widths
 from properties.contract.packing import with_longest
 from properties.contract.paging import page_count
 from properties.contract.parameters import BATCH, Kind, Parameter
 
-__all__ = ["OUTER", "Fill", "Options", "Sizes", "call_in_words", "equal_scores", "exact_call", "numbers", "plain_call"]
+__all__ = [
+    "OUTER",
+    "Fill",
+    "Options",
+    "Sizes",
+    "call_in_words",
+    "equal_scores",
+    "exact_call",
+    "numbers",
+    "plain_call",
+    "zero_sinks",
+]
 
 Sizes = Mapping[str, int]
 """Sizes by the names of axes and of size parameters."""
 
-Options = Callable[[Sizes], Mapping[str, Any]]
-"""The arguments of a call that are not plain numbers, from the sizes of the call."""
+Options = Mapping[str, Any]
+"""The arguments of a call that are not plain numbers: values, or functions of the sizes of the call."""
 
 OUTER = ("outermost", "outer")
 """The names of leading axes before "batch"."""
@@ -42,6 +54,11 @@ def equal_scores(shape: Sequence[int], seed: int) -> Array:
     return np.zeros(shape) if seed == 0 else np.array(np.broadcast_to(numbers(shape[-2:], seed), tuple(shape)))
 
 
+def zero_sinks(sizes: Sizes) -> Array:
+    """Return a sink of 0 for each head."""
+    return np.zeros(sizes["num_heads"])
+
+
 def _nothing(shape: Sequence[int], seed: int) -> Array:
     """Return zeros that take no memory, for calls whose sizes alone matter."""
     return np.broadcast_to(0.0, tuple(shape))
@@ -51,11 +68,11 @@ def plain_call(
     operation: Operation,
     implementation: Implementation,
     wanted: Sizes,
-    options: Options = lambda sizes: {},
+    options: Options = MappingProxyType({}),
     fill: Fill = numbers,
     *,
     four_axes: bool = False,
-) -> tuple[Any, ...] | None:
+) -> Arguments | None:
     """Return the arguments of a call, at the wanted sizes or the next that the implementation takes.
     Arrays have the fewest axes that it takes, or with `four_axes` about four, as in models. Return
     None if the operation has no such options, or the implementation takes no such call.
@@ -65,7 +82,7 @@ def plain_call(
     numbers, unless `fill` gives others; tables of rotations always have plain numbers.
     """
     for sizes in _sizes(wanted):
-        chosen = options(sizes)
+        chosen = {name: value(sizes) if callable(value) else value for name, value in options.items()}
         if operation.is_played and "rotates" in implementation.of_caches(operation.name):
             chosen = {"rotates": True, **chosen}
         if operation.is_played and "batch" in operation.parameters:
@@ -85,7 +102,7 @@ def plain_call(
 
 def exact_call(
     operation: Operation, implementation: Implementation, wanted: Sizes, fill: Fill = numbers
-) -> tuple[Any, ...] | None:
+) -> Arguments | None:
     """Return the arguments of a call at exactly the wanted sizes, without options, except for those
     that every call needs; None if the implementation takes no such call. value_dim is head_dim, and
     kv_heads is num_heads, unless they are wanted too. Other sizes are as in `plain_call`.
@@ -122,7 +139,7 @@ _FOLLOWING = {"head_dim": "value_dim", "num_heads": "kv_heads"}
 _LENGTHS = ("num_heads", "kv_heads", "n_q", "n_k", "seq_len", "head_dim")
 
 
-def call_in_words(operation: Operation, arguments: tuple[Any, ...]) -> str:
+def call_in_words(operation: Operation, arguments: Arguments) -> str:
     """Return a call in words: "attention with causal=True (n_q 3, n_k 5)"."""
     options = [
         f"{name}={value!r}" if isinstance(value, bool | int | float | tuple | str) else f"a {name}"
@@ -178,7 +195,7 @@ _SETTINGS = {"kind": "default", "bidirectional": True, "scale": 0.5, "steps": "a
 
 def _call(
     operation: Operation, sizes: Sizes, lead: tuple[int, ...], options: Mapping[str, Any], fill: Fill
-) -> tuple[Any, ...]:
+) -> Arguments:
     """The arguments of a call with plain numbers, or with the numbers of `fill`, except for the options."""
     if operation.is_paged:
         sizes, options = _with_pages(sizes, lead, options)

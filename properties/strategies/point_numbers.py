@@ -4,7 +4,6 @@ of blocks of keys.
 
 from collections.abc import Collection, Sequence
 from math import ceil, log2, prod, sqrt
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from properties.contract.implementation import Implementation
 from properties.contract.operation import Operation
 from properties.contract.parameters import BATCH, Kind
 from properties.strategies.choices import Choices, rounded
+from properties.strategies.domain import Case
 
 __all__ = ["border_keys", "borders", "ordinary"]
 
@@ -22,7 +22,7 @@ _KEYS_OF_A_ROW = 8  # each has at least an eighth of the weight, also in formats
 _FACTORS = 7  # whole numbers by which the values of heads differ; the columns differ too
 
 
-def ordinary(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
+def ordinary(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
     """Fill each array of numbers with normally distributed numbers, or with multiples of 1/64 from −2 to
     2. Options and tables stay.
     """
@@ -32,7 +32,7 @@ def ordinary(operation: Operation, implementation: Implementation, case: dict[st
 def _fill(
     operation: Operation,
     implementation: Implementation,
-    case: dict[str, Any],
+    case: Case,
     choose: Choices,
     others: Collection[str] = (),
 ) -> None:
@@ -50,7 +50,7 @@ def _fill(
             case[name] = rounded(numbers * 2.0**-power, target)
 
 
-def borders(operation: Operation, implementation: Implementation, case: dict[str, Any], choose: Choices) -> None:
+def borders(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
     """Fill the arrays so that each row of weights has up to 8 keys next to borders of blocks, with
     equal weights. Other keys have almost no weight.
 

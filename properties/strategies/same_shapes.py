@@ -9,7 +9,7 @@ import numpy as np
 
 from properties.contract.features import ROTATION
 from properties.contract.implementation import Implementation
-from properties.contract.operations import BATCH, Operation
+from properties.contract.operations import BATCH, Arguments, Operation
 from properties.contract.paging import with_sequences
 from properties.strategies.axes import along
 from properties.strategies.cases import Cases
@@ -18,8 +18,6 @@ from properties.strategies.domains import DOMAINS
 from properties.strategies.drawn_masks import live
 
 __all__ = ["elsewhere", "of_tokens", "others"]
-
-Arguments = tuple[Any, ...]
 
 _ROWS = ("n_q", "seq_len")
 _TOKENS = ("n_q", "n_k", "seq_len")

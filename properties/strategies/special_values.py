@@ -2,9 +2,8 @@
 features, such as a sink of −∞ in a fully masked row. The tables give the same cases for every seed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -12,10 +11,10 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.contract.implementation import Implementation
-from properties.contract.operation import Operation
+from properties.contract.operation import Arguments, Operation
 from properties.strategies.choices import rounded
 from properties.strategies.operating_points import Point
-from properties.strategies.plain_calls import Sizes
+from properties.strategies.plain_calls import Options, Sizes
 
 __all__ = ["MAGNITUDES", "MASKED", "PAIRS", "WITHOUT_OPTIONS", "NumberedPoint"]
 
@@ -34,12 +33,12 @@ class NumberedPoint(Point):
     value: float | None = None
     key: float | None = None
 
-    def arguments(self, operation: Operation, implementation: Implementation) -> tuple[Any, ...] | None:
+    def arguments(self, operation: Operation, implementation: Implementation) -> Arguments | None:
         """Return the arguments of the call, with numbers in the arrays; None if the point has no call."""
         found = super().arguments(operation, implementation)
         if found is None:
             return None
-        case, options = operation.named(found), self.options(self.sizes)
+        case, options = operation.named(found), self.options
         generator = np.random.default_rng(0)
         for name in operation.arrays:
             if case[name] is not None and name not in options and not operation.is_table(name):
@@ -70,7 +69,7 @@ def largest_score(case: Mapping[str, Any]) -> float:
     q, k = case["q"], case["k"]
     if q.ndim > 2 and q.shape[-3] != k.shape[-3]:
         k = np.repeat(k, q.shape[-3] // k.shape[-3], -3)
-    return float(np.abs(q @ k.swapaxes(-1, -2)).max() / np.sqrt(q.shape[-1]))
+    return float(np.abs(q @ k.mT).max() / np.sqrt(q.shape[-1]))
 
 
 # -- Sizes of scores and of values -----------------------------------------------------------------
@@ -103,18 +102,6 @@ MAGNITUDES = (
 
 # -- Pairs of special values -----------------------------------------------------------------------
 
-Value = Callable[[Sizes], Any]
-_Special = Mapping[str, Value]
-"""Sizes and arguments that make a feature special, as functions of the sizes of the call."""
-
-
-def _always(**values: Any) -> _Special:
-    return {name: partial(_same, value) for name, value in values.items()}
-
-
-def _same(value: Any, sizes: Sizes) -> Any:
-    return value
-
 
 def _dead_rows(sizes: Sizes) -> Array:
     """A mask in which every other query, from the first, sees no key."""
@@ -130,44 +117,39 @@ def _bias_of_dead_rows(sizes: Sizes) -> Array:
     return bias
 
 
-def _sinks(*sinks: float) -> _Special:
+def _sinks(*sinks: float) -> Options:
     return {"sink": lambda sizes: np.resize(sinks, sizes["num_heads"])}
 
 
-_LENGTHS: Mapping[str, _Special] = {
-    "more queries than keys": _always(n_q=5, n_k=3),
-    "one key": _always(n_k=1),
-    "one query": _always(n_q=1),
+_LENGTHS: Mapping[str, Options] = {
+    "more queries than keys": {"n_q": 5, "n_k": 3},
+    "one key": {"n_k": 1},
+    "one query": {"n_q": 1},
 }
-_DEAD: Mapping[str, _Special] = {"fully masked rows": {"mask": _dead_rows}}
-_SCORES: Mapping[str, _Special] = {"all scores 0": _always(score=0.0), "large scores": _always(score=300.0)}
+_DEAD: Mapping[str, Options] = {"fully masked rows": {"mask": _dead_rows}}
+_SCORES: Mapping[str, Options] = {"all scores 0": {"score": 0.0}, "large scores": {"score": 300.0}}
 
-_FEATURES: tuple[Mapping[str, _Special], ...] = (
+_FEATURES: tuple[Mapping[str, Options], ...] = (
     _LENGTHS,
     _DEAD,
     {"a bias of −∞": {"bias": _bias_of_dead_rows}},
     {"sinks of −∞": _sinks(-np.inf, 0.5), "a large sink": _sinks(90.0, -90.0)},
-    {"a window of 0": _always(window=(0, 0)), "a left side of 0": _always(window=(0, None))},
-    {"a scale of 0": _always(scale=0.0), "a scale below 0": _always(scale=-0.75)},
-    {"a softcap": _always(softcap=0.5)},
+    {"a window of 0": {"window": (0, 0)}, "a left side of 0": {"window": (0, None)}},
+    {"a scale of 0": {"scale": 0.0}, "a scale below 0": {"scale": -0.75}},
+    {"a softcap": {"softcap": 0.5}},
     {
-        "causal": _always(causal=True),
-        "an offset": _always(causal=True, offset=2),
-        "an offset below 0": _always(causal=True, offset=-2),
-        "offsets": {
-            "causal": lambda sizes: True,
-            "offset": lambda sizes: np.array([3, -1][: sizes["batch"]]),
-        },
+        "causal": {"causal": True},
+        "an offset": {"causal": True, "offset": 2},
+        "an offset below 0": {"causal": True, "offset": -2},
+        "offsets": {"causal": True, "offset": lambda sizes: np.array([3, -1][: sizes["batch"]])},
     },
 )
 """For each feature its special values, in words."""
 
-_SMALL: Sizes = {
-    **{"batch": 2, "num_heads": 4, "kv_heads": 2, "n_q": 3, "n_k": 4, "head_dim": 4, "value_dim": 3},
-}
+_SMALL: Sizes = {"batch": 2, "num_heads": 4, "kv_heads": 2, "n_q": 3, "n_k": 4, "head_dim": 4, "value_dim": 3}
 
 
-def _pairs(features: tuple[Mapping[str, _Special], ...]) -> tuple[NumberedPoint, ...]:
+def _pairs(features: tuple[Mapping[str, Options], ...]) -> tuple[NumberedPoint, ...]:
     """Return a point for each pair of special values of two features."""
     return tuple(
         _both(f"{first} and {second}", {**one[first], **other[second]})
@@ -177,17 +159,11 @@ def _pairs(features: tuple[Mapping[str, _Special], ...]) -> tuple[NumberedPoint,
     )
 
 
-def _both(name: str, special: _Special) -> NumberedPoint:
+def _both(name: str, special: Options) -> NumberedPoint:
     """Return the point with some special sizes, scores and arguments."""
-    sizes = {key: special[key]({}) for key in special.keys() & _SMALL.keys()}
+    sizes = {key: special.get(key, size) for key, size in _SMALL.items()}
     options = {key: value for key, value in special.items() if key not in (*_SMALL, "score")}
-    score = special["score"]({}) if "score" in special else None
-    return NumberedPoint(
-        name,
-        {**_SMALL, **sizes},
-        lambda sizes: {key: value(sizes) for key, value in options.items()},
-        score=score,
-    )
+    return NumberedPoint(name, sizes, options, score=special.get("score"))
 
 
 PAIRS = _pairs(_FEATURES)

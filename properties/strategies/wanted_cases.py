@@ -3,12 +3,11 @@ with masks and options.
 """
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from properties.contract.implementation import Implementation
-from properties.contract.operation import Operation
+from properties.contract.operation import Arguments, Operation
 from properties.contract.wanted_shapes import Wanted, as_text
 from properties.strategies.cases import Cases
 from properties.strategies.choices import Choices
@@ -49,7 +48,7 @@ class WantedCases:
         self.cheap = _products(operation, zeros) <= _CHEAP
         self.number = _CASES[not self.cheap]
 
-    def _require_comparable(self, arguments: tuple[Any, ...], most: int) -> None:
+    def _require_comparable(self, arguments: Arguments, most: int) -> None:
         numbers = sum(argument.size for argument in arguments if isinstance(argument, np.ndarray))
         if max(numbers * _PRODUCTS_FOR_A_NUMBER, products := _products(self.operation, arguments)) > most:
             raise UnsupportedError(
@@ -57,7 +56,7 @@ class WantedCases:
                 f"compares at most {most // _PRODUCTS_FOR_A_NUMBER:,} and {most:,}: name a smaller batch."
             )
 
-    def draw(self, seed: int, place: int) -> tuple[Any, ...]:
+    def draw(self, seed: int, place: int) -> Arguments:
         """Return a test input that a seed determines. The first has no mask and no options."""
         if not place:
             inputs = self.implementation.resolved_arithmetic.operands
@@ -76,7 +75,7 @@ class WantedCases:
         return with_options if taken else self.draw(seed, 0)
 
 
-def _products(operation: Operation, arguments: tuple[Any, ...]) -> int:
+def _products(operation: Operation, arguments: Arguments) -> int:
     """The number of products of two numbers in the scores of a call; its number of rows times their
     width, if it has no scores.
     """

@@ -12,7 +12,7 @@ import numpy as np
 
 from oracles import Conventions, preset
 from oracles.conventions import DEFAULT
-from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.operations import OPERATIONS, Arguments, Operation
 from properties.vectors.container import unpacked
 from properties.vectors.expectation import Expected, dtype_of, expected, tolerances
 from properties.vectors.formulas import Formula
@@ -68,7 +68,7 @@ def _names(test: Json) -> Iterator[str]:
                     yield output[key]
 
 
-def arguments_of(operation: Operation, test: Json, tensors: Json) -> tuple[Any, ...]:
+def arguments_of(operation: Operation, test: Json, tensors: Json) -> Arguments:
     """Return the arguments of a test, with numbers as float64."""
 
     def argument(value: Any) -> Any:
@@ -128,7 +128,7 @@ def _mistakes_in_results(result: Json, wanted: tuple[Expected, ...], where: str,
                 yield f"{expectation.name}{where}: {sentence}"
 
 
-def _is_refused(operation: Operation, arguments: tuple[Any, ...]) -> bool:
+def _is_refused(operation: Operation, arguments: Arguments) -> bool:
     """Return whether the oracle refuses a call."""
     try:
         expected(operation, arguments, "float64", DEFAULT)

@@ -12,7 +12,7 @@ import numpy as np
 from oracles import Conventions, Enclosure, preset
 from oracles.ball import Array
 from oracles.formats import BINARY16, BINARY32, BINARY64, BRAIN16, Format
-from properties.contract.operations import Operation
+from properties.contract.operations import Arguments, Operation
 from properties.strategies.choices import rounded
 
 __all__ = ["Expected", "certificate", "dtype_of", "expected", "is_right", "judges", "tolerances", "upwards"]
@@ -84,7 +84,7 @@ def judges(results: Sequence[Expected]) -> bool:
 
 def expected(
     operation: Operation,
-    arguments: tuple[Any, ...],
+    arguments: Arguments,
     arithmetic: str,
     conventions: Conventions,
     exact: tuple[Enclosure, ...] | None = None,
@@ -106,7 +106,7 @@ def expected(
     )
 
 
-def certificate(operation: Operation, arguments: tuple[Any, ...], conventions: Conventions) -> tuple[Enclosure, ...]:
+def certificate(operation: Operation, arguments: Arguments, conventions: Conventions) -> tuple[Enclosure, ...]:
     """Return enclosures (intervals) that contain the exact results. Ball arithmetic makes them, so
     they are the same on every processor.
     """
@@ -114,7 +114,7 @@ def certificate(operation: Operation, arguments: tuple[Any, ...], conventions: C
 
 
 def _enclosures(
-    operation: Operation, arguments: tuple[Any, ...], arithmetic: str | None, conventions: Conventions, method: str
+    operation: Operation, arguments: Arguments, arithmetic: str | None, conventions: Conventions, method: str
 ) -> tuple[Enclosure, ...]:
     options: dict[str, Any] = {"arithmetic": arithmetic, "conventions": conventions, "method": method}
     with np.errstate(all="ignore"):

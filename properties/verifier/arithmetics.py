@@ -38,7 +38,7 @@ from oracles import Arithmetic, Enclosure
 from oracles.ball import Array
 from oracles.formats import BINARY16, BINARY32, BRAIN16, FLOAT32, FLOAT32_FAMILIES, PRESETS, TF32, Elementary, Format
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS
+from properties.contract.operations import OPERATIONS, Arguments
 from properties.contract.results import BrokenError, Call, is_right
 from properties.contract.subject import Subject
 from properties.inspection.measurements import calls_of_equal_scores
@@ -424,13 +424,13 @@ class _Replayed(Subject):
         super().__init__(promises, law.operation)
         self.other, self.recorded = other, iter(calls)
 
-    def run(self, o: Any, arguments: tuple[Any, ...], layout: str = "contiguous") -> Any:
+    def run(self, o: Any, arguments: Arguments, layout: str = "contiguous") -> Any:
         call = next(self.recorded, None)
         if call is None or call.operation != o.name or not _same(call.arguments, arguments):
             raise _AstrayError
         return call.outputs, list(arguments), list(call.outputs), ""
 
-    def expected(self, o: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    def expected(self, o: Any, arguments: Arguments) -> tuple[Any, ...]:
         """Return the oracle's enclosures in the other arithmetic."""
         return self.other.expected(Call(o.name, arguments, "contiguous", ()), self.implementation)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from properties.contract.operations import OPERATIONS
+from properties.contract.operations import OPERATIONS, Arguments
 
 __all__ = ["CallRecord", "RecordedCall", "State", "UnwritableError"]
 
@@ -37,7 +37,7 @@ class RecordedCall:
     """
 
     operation: str
-    arguments: tuple[Any, ...]
+    arguments: Arguments
     layout: str = "contiguous"
     law: str = ""
     entry: int = 0
@@ -76,7 +76,7 @@ class CallRecord:
         self._entry, (number, end) = entry, self.position
         os.pwrite(self._file, _HEADER.pack(0, 0.0, number, end, end), 0)
 
-    def begin(self, operation: str, arguments: tuple[Any, ...], layout: str, law: str = "") -> None:
+    def begin(self, operation: str, arguments: Arguments, layout: str, law: str = "") -> None:
         """Record a call that is about to begin. Raises UnwritableError if the file cannot be
         written.
         """

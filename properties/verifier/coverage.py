@@ -8,7 +8,7 @@ from typing import Any
 
 from properties import interpreters
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS
+from properties.contract.operations import OPERATIONS, Arguments
 from properties.interpreters.single_file import stand_ins
 
 __all__ = ["Coverage", "none_yet", "total"]
@@ -48,7 +48,7 @@ class Coverage:
     run_by: list[str] = field(default_factory=list)
     stand_ins: list[str] = field(default_factory=list)
 
-    def count(self, operation: str, arguments: tuple[Any, ...]) -> None:
+    def count(self, operation: str, arguments: Arguments) -> None:
         """Count a call."""
         sizes = OPERATIONS[operation].sizes(arguments)
         if "batch" in sizes or "num_heads" in sizes:

@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 
+from properties.contract.caller import Observer
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.inspection.measurements import measured
 from properties.laws import find
 from properties.laws.law import Law
 from properties.verifier.arithmetics import AS_IF
-from properties.verifier.examination import Observer
 from properties.verifier.first_look import looked_at
 from properties.verifier.notes import failure, handed_over, notes, or_note
 from properties.verifier.report import Cause, Diagnosis, TriedSizes, Violation

@@ -17,9 +17,10 @@ from random import Random
 from typing import Any
 
 from properties.contract import process_state
+from properties.contract.caller import Observer
 from properties.contract.conversion import UngivenError
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS
+from properties.contract.operations import OPERATIONS, Arguments
 from properties.contract.results import BrokenError, Call
 from properties.contract.subject import Subject
 from properties.contract.support import NotTakenError, OutsideError
@@ -41,9 +42,7 @@ from properties.verifier.plan import is_quick
 from properties.verifier.report import Outcome, Violation, reason_for
 from properties.verifier.trial import FAILED, TIME, Evidence, Trial, does_not_apply, unknown
 
-__all__ = ["Examination", "Observer", "Supervision"]
-
-Observer = Callable[[str, tuple[Any, ...], str], None]
+__all__ = ["Examination", "Supervision"]
 
 _LAWS_PER_CASE = 2  # besides agreement
 _ROUNDS = 10  # of further cases for a law that had too few informative cases, or whose declared deviation did not occur
@@ -119,7 +118,7 @@ class Examination:
     def _subject(self) -> Subject:
         return Subject(self.implementation, self.operation, self._observe, self.supervision.seconds_per_call)
 
-    def _observe(self, operation: str, arguments: tuple[Any, ...], layout: str) -> None:
+    def _observe(self, operation: str, arguments: Arguments, layout: str) -> None:
         """Count a call before it is made, and show it to the observer."""
         self.coverage.count(operation, arguments)
         if self.supervision.observe is not None:
@@ -411,7 +410,7 @@ class Examination:
         self._is_at_a_point = False
         self._seconds_of_points += self.subject.seconds - before
 
-    def _case(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], quirk: bool) -> None:
+    def _case(self, arguments: Arguments, seed: int, group: list[Trial], quirk: bool) -> None:
         """Call the operation on a case (test input), compare the result with the oracle, and check
         the laws whose turn it is.
 
@@ -443,7 +442,7 @@ class Examination:
         if self.evidence.cases % _CASES_PER_LOOK == 1 and not quirk:
             self.evidence.tightest.look(subject.calls)
 
-    def _take_turns(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], agreement: list[Trial]) -> None:
+    def _take_turns(self, arguments: Arguments, seed: int, group: list[Trial], agreement: list[Trial]) -> None:
         """Check on a case (test input) all laws that watch every call, and the few other laws that
         have waited longest.
         """
@@ -459,7 +458,7 @@ class Examination:
                 break
             taken += self._put(trial, arguments, seed, agreement)
 
-    def _further(self, arguments: tuple[Any, ...], seed: int, group: list[Trial], quirk: bool) -> None:
+    def _further(self, arguments: Arguments, seed: int, group: list[Trial], quirk: bool) -> None:
         """Check on a case (test input) the laws that had too few informative cases. Many cases
         cannot test such a law. On those, the law calls no operation.
 
@@ -479,7 +478,7 @@ class Examination:
                 self._judge(agreement, own[0])
         self.evidence.cases += 1
 
-    def _put(self, trial: Trial, arguments: tuple[Any, ...], seed: int, agreement: list[Trial]) -> bool:
+    def _put(self, trial: Trial, arguments: Arguments, seed: int, agreement: list[Trial]) -> bool:
         """Check a law on a case (test input), and return whether the case can test the law."""
         subject, law = self.subject, trial.law
         self.supervision.began(law.id)

@@ -14,10 +14,10 @@ from typing import Any
 
 from properties import interpreters
 from properties.contract import process_state
-from properties.contract.caller import Caller
+from properties.contract.caller import Caller, Observer
 from properties.contract.conversion import UngivenError
 from properties.contract.implementation import Implementation
-from properties.contract.operations import OPERATIONS
+from properties.contract.operations import OPERATIONS, Arguments
 from properties.contract.results import BrokenError
 from properties.contract.support import OutsideError
 from properties.contract.tried_calls import NotTaken
@@ -29,8 +29,6 @@ from properties.strategies.domains import DOMAINS
 __all__ = ["Look", "looked_at", "narrowed"]
 
 _MOST_CALLS = 30
-
-Observer = Callable[[str, tuple[Any, ...], str], None]
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ def narrowed(implementation: Implementation, name: str, observe: Observer | None
 
 
 @process_state.restored()
-def _error_of(implementation: Implementation, name: str, arguments: tuple[Any, ...], observe: Observer | None) -> str:
+def _error_of(implementation: Implementation, name: str, arguments: Arguments, observe: Observer | None) -> str:
     """Return why a call fails; "" if it returns something in the form that the contract says."""
     try:
         Caller(implementation, name, observe).call(name, arguments)

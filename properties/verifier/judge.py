@@ -13,7 +13,7 @@ from oracles import Arithmetic, Conventions, Enclosure, assert_within
 from oracles.arrays import as_numpy
 from oracles.conventions import DEFAULT
 from oracles.spelling import did_you_mean
-from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.operations import OPERATIONS, Arguments, Operation
 
 __all__ = ["Judge", "Judgement", "judge"]
 
@@ -47,7 +47,7 @@ class Judge:
     """Judges outputs of an operation on given inputs. `judge` makes it."""
 
     def __init__(
-        self, operation: Operation, arguments: tuple[Any, ...], arithmetic: Arithmetic | str, conventions: Conventions
+        self, operation: Operation, arguments: Arguments, arithmetic: Arithmetic | str, conventions: Conventions
     ) -> None:
         self._call = operation, arguments, arithmetic
         self._conventions = conventions

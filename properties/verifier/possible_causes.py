@@ -85,9 +85,7 @@ def of_other_tiles(called: list[Operation], implementation: Implementation) -> I
 
 def _of_bug(bug: Bug, names: tuple[str, ...], fresh: Callable[[], _Functions]) -> PossibleCause:
     rank = 0 if bug.public else 2
-    return PossibleCause(
-        bug.id, bug.mechanism, bug.repair, "; ".join(bug.citations), rank, frozenset(names), fresh, law=bug.law
-    )
+    return PossibleCause(bug.id, bug.mechanism, bug.repair, bug.citations, rank, frozenset(names), fresh, law=bug.law)
 
 
 def _made(operation: str, make: Callable[[], Callable[..., Any]]) -> _Functions:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from oracles import Arithmetic, Conventions
-from properties.contract.caller import Caller
+from properties.contract.caller import Caller, Observer
 from properties.contract.conversion import UngivenError
 from properties.contract.implementation import Implementation, implementation_of
 from properties.contract.operations import OPERATIONS
@@ -18,7 +18,6 @@ from properties.contract.support import OutsideError
 from properties.contract.wording import shown
 from properties.laws import find
 from properties.verifier.call_record import RecordedCall
-from properties.verifier.examination import Observer
 from properties.verifier.first_look import looked_at
 from properties.verifier.notes import handed_over, notes
 from properties.verifier.report import Violation

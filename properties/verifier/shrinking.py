@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from properties.contract.caller import Observer
 from properties.contract.features import ROTATION
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
@@ -19,7 +20,6 @@ from properties.contract.subject import Subject
 from properties.laws.law import Law
 from properties.strategies import drawn_frequencies, drawn_packings, drawn_pages, drawn_programs, drawn_rotations
 from properties.strategies.axes import Case, along, leaves_a_query_nothing, movable, one_of_lead
-from properties.verifier.examination import Observer
 from properties.verifier.report import Violation
 
 __all__ = ["simpler", "smallest"]

@@ -3,7 +3,7 @@ the budget is the error limit. The search is a hill climb. It begins at a drawn 
 one.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.random import Generator
 
 from properties.contract import process_state
-from properties.contract.caller import Caller
+from properties.contract.caller import Caller, Observer
 from properties.contract.conversion import UngivenError
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Operation
@@ -62,7 +62,7 @@ def climb(
     steps: int,
     start: Mapping[str, Any] | None = None,
     output: str | None = None,
-    observe: Callable[[str, tuple[Any, ...], str], None] | None = None,
+    observe: Observer | None = None,
 ) -> Worst | None:
     """Search for the worst input of an operation by a hill climb on error ÷ budget, and return it.
     The budget of a result is its error limit. `steps` is the number of inputs that are measured.
