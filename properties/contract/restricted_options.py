@@ -21,11 +21,13 @@ class Restriction:
     says    what the word says
     takes   whether an implementation takes a call, by its arguments and the pairing of channels
     fit     changes the drawn arguments of a call, by the declared features and the pairing of channels
+    equal   differences of sizes that are 0
     """
 
     says: str
     takes: Callable[[Given, str], bool]
     fit: Callable[[dict[str, Any], Collection[str], str], None]
+    equal: Collection[str] = ()
 
 
 def is_causal(given: Given) -> bool:
@@ -74,6 +76,10 @@ def _paired_tables(given: dict[str, Any], features: Collection[str], pairing: st
     given |= {name: _doubled(given[name], pairing) for name in ("cos", "sin") if name in given}
 
 
+def _own_context(given: dict[str, Any], features: Collection[str], pairing: str) -> None:
+    given |= {"context": given["x"].copy()} if "context" in given else {}
+
+
 RESTRICTIONS = {
     "equal windows": Restriction(
         "It takes windows with equal sides, such as (2, 2), and open ones.",
@@ -91,6 +97,12 @@ RESTRICTIONS = {
             np.array_equal(given[name], _doubled(given[name], pairing)) for name in ("cos", "sin") if name in given
         ),
         _paired_tables,
+    ),
+    "context is x": Restriction(
+        "It takes layers whose context is x.",
+        lambda given, pairing: "context" not in given or np.array_equal(given["context"], given["x"], equal_nan=True),
+        _own_context,
+        equal=("n_k_minus_n_q", "context_dim_minus_model_dim"),
     ),
 }
 """The restrictions, by their words."""

@@ -37,7 +37,7 @@ SIZES = (
     *("head_dim", "value_dim", "value_dim_minus_head_dim", "embed_dim"),
     *("num_heads", "kv_heads", "num_heads_minus_kv_heads", "num_heads_modulo_kv_heads"),
     *("model_dim", "model_dim_minus_heads_width", "context_dim", "out_dim"),
-    *("model_dim_minus_query_width", "out_dim_minus_model_dim"),
+    *("model_dim_minus_query_width", "out_dim_minus_model_dim", "context_dim_minus_model_dim"),
     *("rotary_dim", "scale"),
 )
 """The names that `supports` may restrict: sizes, differences and remainders of sizes, positions, the
@@ -378,6 +378,8 @@ def read(supports: Any) -> Support:
             sizes = _with(sizes, OF_SIZES[part].sizes)
         elif isinstance(part, str) and part in OF_OPTIONS:
             options["options"] = options.get("options", frozenset()) | {part}
+            if part in RESTRICTIONS:
+                sizes = _with(sizes, dict.fromkeys(RESTRICTIONS[part].equal, Listed((0,))))
         elif isinstance(part, str) and (match := re.fullmatch(r"n % ([1-9]\d*) == 0", part)):
             sizes = _with(sizes, dict.fromkeys(("n_q", "n_k", "seq_len"), Multiples(int(match[1]))))
         elif isinstance(part, str) and part == "no batch axes":

@@ -431,6 +431,14 @@ def test_a_kernel_of_half_tables_gets_one_column_for_each_pair(pairing):
     assert not report.undecided
 
 
+def test_a_layer_may_take_no_context_of_its_own():
+    functions, calls = watched("attention_layer")
+    assert verify(Implementation("self", functions, supports=["context is x", "positive sizes"]), max_examples=20).ok
+    found = [OPERATIONS["attention_layer"].named(each) for each in calls["attention_layer"]]
+    assert len({given["x"].shape for given in found}) > 5
+    assert all(np.array_equal(given["x"], given["context"], equal_nan=True) for given in found)
+
+
 def test_a_verdict_of_almost_no_law_is_inconclusive():
     only = {"n_q": (128,), "n_k": (128,), "head_dim": (64,), "value_dim": (64,), "batch": (1,)}
     mine = Implementation("mine", {SDPA: REFERENCE[SDPA]}, supports=["no masks", only])
