@@ -2,6 +2,7 @@
 draws the same cases every time.
 """
 
+import gc
 import os
 from functools import wraps
 from pathlib import Path
@@ -19,6 +20,14 @@ from jaxtyping import config, install_import_hook, jaxtyped
 from threadpoolctl import threadpool_limits
 
 threadpool_limits(int(os.environ["OMP_NUM_THREADS"]), "blas")  # pytest's plugins have imported NumPy before
+
+gc.disable()  # what is collected lives to the end: looking for garbage would take a third of the collection
+
+
+def pytest_collection_finish():
+    """Look for garbage from now on, and only in what the tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 def states_a_shape(annotation):
