@@ -470,7 +470,7 @@ def test_of_two_mistakes_the_rarer_one_is_named_too(operations, expected):
     """It reproduces few of all wrong calls, but all that the other one does not; and what gets no
     other call wrong comes first.
     """
-    found = causes(Implementation("twice wrong", operations, supports=()))
+    found = causes(Implementation("twice wrong", operations, supports=()), 30)
     assert {cause.likely and cause.likely.id for cause in found} == expected
 
 
