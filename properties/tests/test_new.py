@@ -46,7 +46,7 @@ def test_every_variant_is_neat_and_compiles(folder):
 @pytest.mark.parametrize(
     ("library", "dtype"),
     [
-        ("numpy", "float16"),
+        pytest.param("numpy", "float16", marks=pytest.mark.thorough),
         pytest.param("torch", "bfloat16", marks=pytest.mark.thorough),
         ("torch", "float32"),
         ("jax", "bfloat16"),
