@@ -162,8 +162,9 @@ def test_sizes_that_differ_by_a_number_are_drawn(difference):
 @pytest.mark.parametrize(
     ("quick", "seed"),
     [
-        *((True, seed) for seed in range(3)),
-        *(pytest.param(False, seed, marks=[pytest.mark.thorough] * (seed > 0)) for seed in range(3)),
+        pytest.param(quick, seed, marks=[pytest.mark.thorough] * (seed > 0))
+        for quick in (True, False)
+        for seed in range(3)
     ],
 )
 def test_masks_of_keys_are_drawn_by_every_plan(quick, seed):

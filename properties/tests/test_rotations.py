@@ -202,7 +202,7 @@ def test_what_is_relaid_is_the_oracle_of_the_other_layout():
 @pytest.mark.parametrize(
     ("bug", "operation"),
     [
-        (name, operation)
+        pytest.param(name, operation, marks=[pytest.mark.thorough] * (operation != CATALOGUE[name].operation))
         for name in (
             *("longrope-long-once-long", "dynamic-base-of-the-longest-so-far", "frequencies-cached-without-their-base"),
             *("rope-frequencies-of-an-earlier-length", "rotary-table-that-grows-keeps-its-rows"),
