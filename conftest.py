@@ -78,7 +78,7 @@ install_import_hook(sorted(names), "beartype.beartype")
 
 # Derandomised: the same cases on every machine. No database: nothing is carried from one run into
 # the next. No deadline: machines differ.
-settings.register_profile("attnspec", database=None, derandomize=True, deadline=None, max_examples=50)
+settings.register_profile("attnspec", database=None, derandomize=True, deadline=None, max_examples=30)
 settings.register_profile("thorough", settings.get_profile("attnspec"), max_examples=100)  # of `make test-all`
 settings.load_profile("attnspec")
 
