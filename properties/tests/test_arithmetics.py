@@ -43,7 +43,7 @@ def sinusoids(seq_len, embed_dim, start_pos=0):
 
 
 def diagnosis_of(operation, function, arithmetic, law):
-    (cause,) = causes(Implementation("rounded", {operation: function}, arithmetic), 60, laws=[f"{law}[{operation}]"])
+    (cause,) = causes(Implementation("rounded", {operation: function}, arithmetic), 30, laws=[f"{law}[{operation}]"])
     return cause.diagnosis
 
 

@@ -138,21 +138,21 @@ def check_named(name, library):
 ROWS = [*rows()]
 
 
-@pytest.mark.parametrize(("name", "library"), ROWS[::60])
+@pytest.mark.parametrize(("name", "library"), ROWS[::120])
 def test_a_known_bug_is_named_under_the_conventions_of_a_library(name, library):
     check_named(name, library)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("name", "library"), [row for row in ROWS if row not in ROWS[::60]])
+@pytest.mark.parametrize(("name", "library"), [row for row in ROWS if row not in ROWS[::120]])
 def test_each_known_bug_is_named_under_the_conventions_of_each_library(name, library):
     check_named(name, library)
 
 
-def check_one_cause(name, library):
-    """All that one wrong comparison breaks, in each operation that makes it, has one cause, the bug."""
+def check_one_cause(name, library, most=None):
+    """All that one wrong comparison breaks, in the operations that make it, has one cause, the bug."""
     bug, conventions = CATALOGUE[name], Conventions(**LIBRARIES[library])
-    operations = [each for each in bug.mutants if not each.startswith("multi_head")]
+    operations = [each for each in bug.mutants if not each.startswith("multi_head")][:most]
     functions = {each: under(conventions, each, bug.mutants[each]()) for each in operations}
     implementation = Implementation(name, functions, features=FEATURES, conventions=conventions, supports=())
     (cause,) = causes(bug, implementation, operations)
@@ -160,8 +160,8 @@ def check_one_cause(name, library):
     assert len({law.partition("[")[2] for law in cause.laws}) > 1
 
 
-def test_one_wrong_comparison_is_one_cause_in_all_operations_that_make_it():
-    check_one_cause("causal-attention-without-itself", "FlashInfer")
+def test_one_wrong_comparison_is_one_cause_in_several_operations_that_make_it():
+    check_one_cause("causal-attention-without-itself", "FlashInfer", most=3)
 
 
 COMPARISONS = (

@@ -16,9 +16,9 @@ from rich.console import Console
 
 from properties.bugs import CATALOGUE
 from properties.command.cli import main
-from properties.laws import LAWS
+from properties.laws import LAWS, find
 from properties.processes.clock import Clock
-from properties.views.pages import print_bugs
+from properties.views.pages import print_bug, print_bugs, print_law
 
 COMMAND = [sys.executable, "-P", "-m", "attnspec"]
 LAW = "a second call gives the same result[rope]"
@@ -286,7 +286,8 @@ def test_numbers_out_of_range_are_refused(option, capsys):
 
 
 @pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGHUP, marks=pytest.mark.thorough), signal.SIGINT, signal.SIGTERM]
+    "number",
+    [signal.SIGINT, *(pytest.param(number, marks=pytest.mark.thorough) for number in (signal.SIGHUP, signal.SIGTERM))],
 )
 def test_a_signal_prints_what_is_known_and_leaves_nothing_behind(adapters, number):
     folder = adapters / "temporary"
@@ -414,10 +415,18 @@ def test_the_version_is_that_of_the_distribution(capsys):
     assert re.fullmatch(r"attnspec \d+\.\d+\.\d+\n", capsys.readouterr().out)
 
 
+def page(print_page, *about):
+    """What a function prints, in one line."""
+    screen = Console(file=io.StringIO(), width=100)
+    print_page(screen, *about)
+    return " ".join(screen.file.getvalue().split())
+
+
 def test_every_law_has_a_page(capsys):
     for law in {law.name: law for law in LAWS}.values():
-        assert main(["explain", law.id]) == 0
-        assert law.name in capsys.readouterr().out
+        assert page(print_law, find(law.id)).startswith(law.name)
+    assert main(["explain", LAWS[0].id]) == 0
+    assert capsys.readouterr().out.startswith(LAWS[0].name)
     assert main(["laws"]) == 0
     listed = capsys.readouterr().out
     assert all(law.name.split()[0] in listed for law in LAWS)
@@ -436,10 +445,11 @@ def test_a_part_of_a_name_that_no_other_has_is_enough(capsys):
 
 def test_every_bug_has_a_page(capsys):
     for bug in CATALOGUE.values():
-        assert main(["bugs", bug.id]) == 0
-        printed = " ".join(capsys.readouterr().out.split())
+        printed = page(print_bug, bug)
         assert printed.startswith(bug.id)
         assert bug.repair.split()[0] in printed
+    assert main(["bugs", bug.id]) == 0
+    assert capsys.readouterr().out.startswith(bug.id)
     assert main(["bugs"]) == 0
     assert f"{len(CATALOGUE)} bugs" in capsys.readouterr().out
 

@@ -17,7 +17,14 @@ from properties.verifier.verify import verify
 
 
 @pytest.mark.parametrize(
-    "name", ["scaled_dot_product_attention_vjp", pytest.param("attention_jvp", marks=pytest.mark.thorough)]
+    "name",
+    [
+        "hard_masked_softmax_vjp",
+        *(
+            pytest.param(name, marks=pytest.mark.thorough)
+            for name in ("scaled_dot_product_attention_vjp", "attention_jvp")
+        ),
+    ],
 )
 def test_what_budgets_of_coarse_arithmetic_cannot_tell_is_no_false_alarm(name):
     """Derivatives that are right but for the rounding of what is returned, judged as if every step

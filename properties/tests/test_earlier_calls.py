@@ -77,7 +77,7 @@ def test_scripts_and_written_tests_fail_on_the_faulty_code_and_pass_on_the_right
     assert f"{len(examples)} passed" in run(folder, *tests)[1]
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(3, 10))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 10))])
 @pytest.mark.parametrize("thread", STATEFUL)
 def test_the_laws_see_what_programs_are_keyed_by(thread, seed):
     for right in (False, True):

@@ -142,7 +142,9 @@ def test_a_kernel_of_no_scale_that_is_drawn_is_told_so():
     assert "supports none of the drawn scales" in outcome.reason
 
 
-@pytest.mark.parametrize("difference", [-1, 8, -7, 700], ids=str)
+@pytest.mark.parametrize(
+    "difference", [-1, *(pytest.param(n, marks=pytest.mark.thorough) for n in (8, -7)), 700], ids=str
+)
 def test_sizes_that_differ_by_a_number_are_drawn(difference):
     """Also where no domain has two such sizes; the domain without keys is left out where one key
     would be its nearest.
@@ -157,8 +159,14 @@ def test_sizes_that_differ_by_a_number_are_drawn(difference):
     assert states["without keys every row is fully masked"] == "not applicable"
 
 
-@pytest.mark.parametrize("quick", [True, False])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("quick", "seed"),
+    [
+        pytest.param(quick, seed, marks=[pytest.mark.thorough] * (seed > 0))
+        for quick in (True, False)
+        for seed in range(3)
+    ],
+)
 def test_masks_of_keys_are_drawn_by_every_plan(quick, seed):
     """Padding, which all queries share: a kernel that leaves such masks out was accepted with most seeds."""
     wrong = Implementation("wrong", {SDPA: CATALOGUE["sdpa-masks-of-keys-ignored"].fresh()})

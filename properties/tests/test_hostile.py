@@ -304,7 +304,7 @@ def test_an_operation_that_no_case_is_compared_on_is_not_ok_and_says_why(adapter
         Check(find("rope is within its error limit[rope]")[0], never)()
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("jobs", [pytest.param("1", marks=pytest.mark.thorough), "2"])
 def test_instances_that_share_their_tables_are_seen_whatever_the_jobs_and_shown_again_by_the_script(
     adapters, capsys, monkeypatch, jobs
 ):

@@ -46,9 +46,9 @@ def test_every_variant_is_neat_and_compiles(folder):
 @pytest.mark.parametrize(
     ("library", "dtype"),
     [
-        ("numpy", "float16"),
+        pytest.param("numpy", "float16", marks=pytest.mark.thorough),
         pytest.param("torch", "bfloat16", marks=pytest.mark.thorough),
-        ("torch", "float32"),
+        pytest.param("torch", "float32", marks=pytest.mark.thorough),
         ("jax", "bfloat16"),
         ("ctypes", "float32"),
     ],

@@ -44,14 +44,15 @@ _NOT_SHOWN = {
 
 def _cases() -> Iterator[Any]:
     """Each value of each convention of each operation. The defaults are thorough, since the reference
-    follows them too.
+    follows them too, and so are conventions of packed and paged keys that attention has too.
     """
     for operation in OPERATIONS.values():
         for convention in () if operation.is_played else operation.conventions:
+            is_shared = operation.has_sequences and convention in OPERATIONS["attention"].conventions
             for value in MEANINGS.get(convention, _NUMBERS.get(convention, ())):
                 if value != "causal_alone" or "bias" in operation.options:  # without a bias it is "causal_wins"
-                    marks = [pytest.mark.thorough] if value == getattr(DEFAULT, convention) else []
-                    yield pytest.param(operation.name, convention, value, marks=marks)
+                    is_thorough = is_shared or value == getattr(DEFAULT, convention)
+                    yield pytest.param(operation.name, convention, value, marks=[pytest.mark.thorough] * is_thorough)
 
 
 def oracle_with(operation: Operation, conventions: Conventions, arithmetic: str) -> Implementation:

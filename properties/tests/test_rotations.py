@@ -47,8 +47,19 @@ def recording(operation, seen):
     return called
 
 
-@pytest.mark.parametrize("declared", [(), ("inv_freq",), ("positions", "sections"), ("rotary_dim", "attention_factor")])
-@pytest.mark.parametrize("operation", ["rope", "rope_vjp"])
+@pytest.mark.parametrize(
+    ("operation", "declared"),
+    [
+        pytest.param(operation, declared, marks=[pytest.mark.thorough] * (operation == "rope_vjp" and is_thorough))
+        for declared, is_thorough in (
+            ((), True),
+            (("inv_freq",), True),
+            (("positions", "sections"), False),
+            (("rotary_dim", "attention_factor"), True),
+        )
+        for operation in ("rope", "rope_vjp")
+    ],
+)
 def test_rope_is_passed_what_is_declared_and_nothing_else(operation, declared):
     seen = []
     offered = {"rope": REFERENCE["rope"], operation: recording(operation, seen)}
@@ -191,7 +202,7 @@ def test_what_is_relaid_is_the_oracle_of_the_other_layout():
 @pytest.mark.parametrize(
     ("bug", "operation"),
     [
-        (name, operation)
+        pytest.param(name, operation, marks=[pytest.mark.thorough] * (operation != CATALOGUE[name].operation))
         for name in (
             *("longrope-long-once-long", "dynamic-base-of-the-longest-so-far", "frequencies-cached-without-their-base"),
             *("rope-frequencies-of-an-earlier-length", "rotary-table-that-grows-keeps-its-rows"),

@@ -73,7 +73,7 @@ def run(folder, code):
     [
         ("planted_adapters:q", 0, None),
         ("planted_adapters:twice", 0, "float32"),
-        ("planted_adapters:GROUPS", 1, None),
+        pytest.param("planted_adapters:GROUPS", 1, None, marks=pytest.mark.thorough),
         ("planted_adapters:GROUPS", 2, None),
         ("planted_adapters:rounded", 0, None),
         (
@@ -81,7 +81,7 @@ def run(folder, code):
             0,
             replace(preset("float32"), name="mine", sum_depth=64, scores=preset("float16").inputs),
         ),
-        ("planted_adapters:twice", 0, preset("float32-torch-tanh")),
+        pytest.param("planted_adapters:twice", 0, preset("float32-torch-tanh"), marks=pytest.mark.thorough),
     ],
 )
 def test_a_script_fails_with_the_same_summary(adapters, target, place, arithmetic):

@@ -165,13 +165,19 @@ def _printed(language, number_format, made=""):
     return run.stdout
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The folder of what the readers compile."""
+    return tmp_path_factory.mktemp("readers")
+
+
 @pytest.mark.parametrize("number_format", ["float32", "float64"])
 @pytest.mark.parametrize("language", COMMANDS)
-def test_a_reader_finds_the_right_one(language, number_format, tmp_path):
+def test_a_reader_finds_the_right_one(language, number_format, made):
     """Of each operation a right and a wrong function of the language itself are judged. The right one
     fails nothing, the wrong one something, and each says of each test what the Python reader says.
     """
-    printed = _printed(language, number_format, "" if language == "python" else tmp_path)
+    printed = _printed(language, number_format, "" if language == "python" else made)
     told = re.findall(r"^(\w+) (\w+): (\d+) pass, (\d+) fail, (\d+) skip$", printed, re.MULTILINE)
     assert [(operation, name) for operation, name, *_ in told] == [(o, name) for o in READ for name in READ[o]]
     for operation, name, *counts in told:

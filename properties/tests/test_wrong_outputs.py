@@ -105,14 +105,16 @@ MANY_LAWS = {
     o for o in OPERATIONS if "attention" in o or o.startswith("rope") or o in ("hard_masked_softmax_vjp", "rotate_half")
 }
 MANY_LAWS -= {"merge_attention", "rope_angles", "rope_tables"}
+SLOW = ("packed_attention", "packed_attention_vjp", "scaled_dot_product_attention", "batched_decode")
+"""Operations of which others take the place in the quick tests: attention, paged attention, decoding."""
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("operation", "kind"),
     [
-        # The kinds take turns, so each operation is put to one of them in the quick tests.
-        pytest.param(operation, kind, marks=[pytest.mark.thorough] * ((number + turn) % 2))
+        # The kinds take turns, so each operation is put to one of them in the quick tests, but the slow ones.
+        pytest.param(operation, kind, marks=[pytest.mark.thorough] * ((number + turn) % 2 or operation in SLOW))
         for number, operation in enumerate(OPERATIONS)
         for turn, kind in enumerate(EVERY)
     ],

@@ -185,7 +185,7 @@ def calls(draw, function):
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", PUBLIC)
-@settings(max_examples=60, deadline=10_000, suppress_health_check=list(HealthCheck))
+@settings(deadline=10_000, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_nonsense_is_computed_or_refused_with_a_value_or_type_error(name, data):
     arguments, named = data.draw(calls(PUBLIC[name]))
