@@ -1,5 +1,5 @@
 """The page in Chromium, as people use it: by mouse, by keyboard alone, on a phone, in the dark, on
-paper. `make browser` runs this and the tests of the page of a portrait.
+paper. `make browser` runs this and the tests of a portrait's page and of the site.
 """
 
 import shutil
