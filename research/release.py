@@ -16,10 +16,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["STEPS", "Step", "checksums", "main", "versions"]
+__all__ = ["STEPS", "Step", "checksums", "main", "site", "versions"]
 
 ROOT = Path(__file__).parents[1]
 RELEASE = ROOT / "build" / "release"
+_FIRST_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta http-equiv="refresh" content="0; url={version}/index.html">
+<title>attnspec</title>
+<p><a href="{version}/index.html">attnspec {version}</a></p>
+"""
 
 
 class Step(NamedTuple):
@@ -39,7 +46,7 @@ class Step(NamedTuple):
 
 def versions() -> str:
     """What is wrong with the version, which pyproject.toml states and every package repeats, or ""."""
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    version = _version()
     readers = ROOT / "vectors" / "readers"
     said = {
         "Cargo.toml": tomllib.loads((readers / "rust/Cargo.toml").read_text("utf-8"))["package"]["version"],
@@ -51,12 +58,31 @@ def versions() -> str:
     return f"{'; '.join(wrong)}, but should have {version}, as pyproject.toml has." if wrong else ""
 
 
+def site() -> str:
+    """Copy the built site into the folder of its version; a sentence if it is not built. The first
+    page of the whole leads to this version. To serve it, add the folders of earlier releases.
+    """
+    built = ROOT / "build" / "site"
+    if not (built / "index.html").exists():
+        return "build/site has no pages: make docs builds them."
+    version, served = _version(), RELEASE / "site"
+    shutil.copytree(built, served / version, dirs_exist_ok=True)
+    shutil.copy(built / "404.html", served)
+    (served / "index.html").write_text(_FIRST_PAGE.format(version=version), "utf-8")
+    return ""
+
+
 def checksums() -> str:
     """Write SHA256SUMS for all files of the release; a sentence without files."""
     files = sorted(path for path in RELEASE.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(RELEASE)}\n" for path in files]
     (RELEASE / "SHA256SUMS").write_text("".join(lines), "utf-8")
     return "" if files else "build/release has no files."
+
+
+def _version() -> str:
+    """The version in pyproject.toml."""
+    return str(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"])
 
 
 def _vectors() -> str:
@@ -83,7 +109,8 @@ STEPS = (
         "The wheel is built.",
         [[_PYTHON, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(RELEASE), "."]],
     ),
-    Step("site", "The site is built.", [["make", "docs"], ["cp", "-r", "build/site", str(RELEASE)]]),
+    Step("docs", "The site is built.", [["make", "docs"]]),
+    Step("site", "The site has a folder for each version, and is ready to be served.", site),
     Step(
         "npm",
         "The reader in JavaScript is packed.",
