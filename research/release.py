@@ -120,7 +120,10 @@ STEPS = (
     Step(
         "cargo",
         "The reader in Rust is packed.",
-        [["cargo", "package", "--offline", "--allow-dirty", "--target-dir", str(ROOT / "build" / "cargo")]],
+        [
+            ["cargo", "package", "--offline", "--allow-dirty", "--target-dir", str(ROOT / "build" / "cargo")],
+            ["cp", str(ROOT / "build/cargo/package" / f"attnspec-vectors-{_version()}.crate"), str(RELEASE)],
+        ],
         "vectors/readers/rust",
     ),
     Step("archive", "The vectors are packed.", _vectors),
@@ -140,10 +143,14 @@ def run(step: Step) -> str:
 
 
 def main(names: Sequence[str] = (), steps: Sequence[Step] = STEPS) -> int:
-    """Run the steps, or the named ones, and print the outcome of each."""
+    """Run the steps, or the named ones, and print the outcome of each. A run of all steps first
+    removes the files of earlier runs.
+    """
     if unknown := set(names) - {step.name for step in steps}:
         print(f"Unknown steps: {', '.join(sorted(unknown))}. The steps are {', '.join(step.name for step in steps)}.")
         return 2
+    if not names:
+        shutil.rmtree(RELEASE, ignore_errors=True)
     RELEASE.mkdir(parents=True, exist_ok=True)
     failed = 0
     for step in steps:

@@ -75,6 +75,16 @@ def test_the_wheel_is_built_and_each_file_has_its_checksum(tmp_path, monkeypatch
     assert hashlib.sha256((tmp_path / "release" / name).read_bytes()).hexdigest() == digest
 
 
+def test_a_run_of_all_steps_removes_files_of_earlier_runs(tmp_path):
+    old = tmp_path / "release/old.whl"
+    old.parent.mkdir()
+    old.touch()
+    assert main(["right"], (Step("right", "It works.", [["true"]]),)) == 0
+    assert old.exists()
+    assert main([], (Step("right", "It works.", [["true"]]),)) == 0
+    assert not old.exists()
+
+
 def test_nothing_to_release_is_a_failure(capsys):
     assert main(["checksums"]) == 1
     assert "build/release has no files." in capsys.readouterr().out
