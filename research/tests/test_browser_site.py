@@ -96,8 +96,8 @@ def is_cut(page):
 
 @pytest.fixture(scope="module")
 def tables(pages):
-    """The tables of all pages written for people: the measurements are wide by nature."""
-    made = {name: tables_of(text) for name, text in pages.items() if name.endswith(".md") and "measured/" not in name}
+    """The tables of each page that has some."""
+    made = {name: tables_of(text) for name, text in pages.items() if name.endswith(".md")}
     return {name: table for name, table in made.items() if table}
 
 

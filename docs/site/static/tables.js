@@ -10,8 +10,9 @@ for (const table of tables) {
 
 function fit() {
   for (const table of tables) {
+    const box = table.parentElement;
     table.classList.remove("stacked");
-    table.classList.toggle("stacked", table.scrollWidth > table.parentElement.clientWidth);
+    table.classList.toggle("stacked", box.scrollWidth > box.clientWidth);
   }
 }
 
