@@ -96,9 +96,9 @@ portable: $(READY) ## develop: run tests under all BLAS kernels, SIMD levels and
 	done
 
 .PHONY: browser
-browser: $(READY) ## develop: test the page in Chromium: mouse, keyboard, phone, dark mode, accessibility
+browser: $(READY) ## develop: test the pages in Chromium: mouse, keyboard, phone, dark mode, accessibility
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { echo "make browser needs Chromium: apt-get install chromium, or your system's package of it."; exit 1; }
-	$(BIN)/python -m pytest research/tests/test_browser.py research/tests/test_browser_portrait.py
+	$(BIN)/python -m pytest research/tests/test_browser*.py
 
 .PHONY: check
 check: $(READY) ## develop: check lint, format and types; writes nothing

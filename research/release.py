@@ -16,10 +16,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["STEPS", "Step", "checksums", "main", "versions"]
+__all__ = ["STEPS", "Step", "checksums", "main", "site", "versions"]
 
 ROOT = Path(__file__).parents[1]
 RELEASE = ROOT / "build" / "release"
+_FIRST_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta http-equiv="refresh" content="0; url={version}/index.html">
+<title>attnspec</title>
+<p><a href="{version}/index.html">attnspec {version}</a></p>
+"""
 
 
 class Step(NamedTuple):
@@ -39,7 +46,7 @@ class Step(NamedTuple):
 
 def versions() -> str:
     """What is wrong with the version, which pyproject.toml states and every package repeats, or ""."""
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    version = _version()
     readers = ROOT / "vectors" / "readers"
     said = {
         "Cargo.toml": tomllib.loads((readers / "rust/Cargo.toml").read_text("utf-8"))["package"]["version"],
@@ -51,12 +58,31 @@ def versions() -> str:
     return f"{'; '.join(wrong)}, but should have {version}, as pyproject.toml has." if wrong else ""
 
 
+def site() -> str:
+    """Copy the built site into the folder of its version; a sentence if it is not built. The first
+    page of the whole leads to this version. To serve it, add the folders of earlier releases.
+    """
+    built = ROOT / "build" / "site"
+    if not (built / "index.html").exists():
+        return "build/site has no pages: make docs builds them."
+    version, served = _version(), RELEASE / "site"
+    shutil.copytree(built, served / version, dirs_exist_ok=True)
+    shutil.copy(built / "404.html", served)
+    (served / "index.html").write_text(_FIRST_PAGE.format(version=version), "utf-8")
+    return ""
+
+
 def checksums() -> str:
     """Write SHA256SUMS for all files of the release; a sentence without files."""
     files = sorted(path for path in RELEASE.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(RELEASE)}\n" for path in files]
     (RELEASE / "SHA256SUMS").write_text("".join(lines), "utf-8")
     return "" if files else "build/release has no files."
+
+
+def _version() -> str:
+    """The version in pyproject.toml."""
+    return str(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"])
 
 
 def _vectors() -> str:
@@ -83,7 +109,8 @@ STEPS = (
         "The wheel is built.",
         [[_PYTHON, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(RELEASE), "."]],
     ),
-    Step("site", "The site is built.", [["make", "docs"], ["cp", "-r", "build/site", str(RELEASE)]]),
+    Step("docs", "The site is built.", [["make", "docs"]]),
+    Step("site", "The site has a folder for each version, and is ready to be served.", site),
     Step(
         "npm",
         "The reader in JavaScript is packed.",
@@ -93,7 +120,10 @@ STEPS = (
     Step(
         "cargo",
         "The reader in Rust is packed.",
-        [["cargo", "package", "--offline", "--allow-dirty", "--target-dir", str(ROOT / "build" / "cargo")]],
+        [
+            ["cargo", "package", "--offline", "--allow-dirty", "--target-dir", str(ROOT / "build" / "cargo")],
+            ["cp", str(ROOT / "build/cargo/package" / f"attnspec-vectors-{_version()}.crate"), str(RELEASE)],
+        ],
         "vectors/readers/rust",
     ),
     Step("archive", "The vectors are packed.", _vectors),
@@ -113,10 +143,14 @@ def run(step: Step) -> str:
 
 
 def main(names: Sequence[str] = (), steps: Sequence[Step] = STEPS) -> int:
-    """Run the steps, or the named ones, and print the outcome of each."""
+    """Run the steps, or the named ones, and print the outcome of each. A run of all steps first
+    removes the files of earlier runs.
+    """
     if unknown := set(names) - {step.name for step in steps}:
         print(f"Unknown steps: {', '.join(sorted(unknown))}. The steps are {', '.join(step.name for step in steps)}.")
         return 2
+    if not names:
+        shutil.rmtree(RELEASE, ignore_errors=True)
     RELEASE.mkdir(parents=True, exist_ok=True)
     failed = 0
     for step in steps:

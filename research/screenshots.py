@@ -36,7 +36,6 @@ def main() -> None:
         wide.click("#unfold")
         wide.screenshot(path=DOCS / "report-wide.png")
         dark = _opened(browser, report, 1280, 1100, "dark")
-        dark.locator("section.implementation summary").first.click()
         dark.evaluate("document.getElementById('findings').scrollIntoView()")
         dark.screenshot(path=DOCS / "report-dark.png")
         narrow = _opened(browser, report, 390, 1100, "light")

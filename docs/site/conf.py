@@ -9,7 +9,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from markup import VERSION, finished
+
 project = "attnspec"
+version = release = VERSION
 copyright = "the authors of attnspec, MIT licence"
 extensions = ["myst_parser", "mathml"]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
@@ -19,9 +22,11 @@ html_math_renderer = "mathml"
 nitpicky = True
 smartquotes = False  # quoted text is often code
 html_theme = "furo"
-html_title = "attnspec"
+html_title = f"attnspec {VERSION}"
 html_static_path = ["static", *(str(Path(p) / "fonts") for p in find_spec("ziamath").submodule_search_locations)]
 html_css_files = ["site.css"]
+html_js_files = [("tables.js", {"defer": "defer"})]
+html_extra_path = ["served"]  # the page that a server sends for a missing address
 html_copy_source = False
 html_show_sourcelink = False
 html_show_search_summary = False  # the script would fetch it, and a page from disk may not fetch
@@ -29,11 +34,11 @@ html_use_index = False
 
 
 def setup(app: Any) -> None:
-    """Make scrolling blocks reachable by keyboard, and give the sidebar's headings their level."""
-    app.connect("html-page-context", _accessible, priority=900)  # after the theme's own
+    """Finish the body of each page, and give the sidebar's headings their level."""
+    app.connect("html-page-context", _finish, priority=900)  # after the theme's own
 
 
-def _accessible(app: Any, name: str, template: str, context: dict[str, Any], document: Any) -> None:
-    context["body"] = context.get("body", "").replace("<pre>", '<pre tabindex="0">')
+def _finish(app: Any, name: str, template: str, context: dict[str, Any], document: Any) -> None:
+    context["body"] = finished(context.get("body", ""), context["pathto"]("changelog"))
     tree = context.get("furo_navigation_tree", "")
     context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')

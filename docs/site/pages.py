@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -216,6 +217,7 @@ class Site:
             text = file.read_text("utf-8").rstrip("\n")
             page = text if file.suffix == ".md" else f"# {title}\n\n{fenced(text, 'text')}"
             yield f"measured/{file.stem}.md", f"---\nhide-toc: true\n---\n\n{WIDE}\n\n{page}\n"
+        yield "changelog.md", _changelog()
         for package in ("oracles", "properties"):
             yield f"api/{package}.md", self._api(package)
 
@@ -372,7 +374,7 @@ class Site:
         definitions = [
             stated for stated in self.definitions.values() if operations.intersection(stated.equation.operations)
         ]
-        statements = [
+        statements: list[dict[str, Any]] = [
             {
                 "statement": statement,
                 "laws": laws,
@@ -384,6 +386,10 @@ class Site:
             }
             for statement, laws in named.bodies.items()
         ]
+        sharing = Counter(entry["source"] for entry in statements)
+        last = {entry["source"]: entry for entry in statements}
+        for entry in statements:
+            entry["sharing"] = sharing[entry["source"]] if entry is last[entry["source"]] else 0
         return self._page(
             "law",
             n=named,
@@ -423,15 +429,27 @@ def _concerns(erratum: Erratum, stated: Stated) -> bool:
     return erratum.declaration == stated.lean or f"`{erratum.id}`" in stated.text.docstring
 
 
+def _changelog() -> str:
+    """The changelog, with the site's addresses of the guide and of measurements."""
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8").replace("](docs/guide/", "](guide/")
+    text = text.replace("](docs/results.md)", "](measured/index.md)")
+    return re.sub(r"\]\((?:docs|vectors/onnx)/([\w-]+\.md)\)", r"](measured/\1)", text)
+
+
 def slug(name: str) -> str:
     """A name as part of an address: lower case, with hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def source_of(law: Law) -> str:
-    """The text of a law's body, or of the terms of a symmetry."""
-    body = law.body.symmetry.terms if isinstance(law.body, Square) else law.body
-    return textwrap.dedent(inspect.getsource(body)).strip()
+    """The text of a law's body, or of the terms of a symmetry, also where these are restricted to
+    some inputs.
+    """
+    if not isinstance(law.body, Square):
+        return textwrap.dedent(inspect.getsource(law.body)).strip()
+    terms = law.body.symmetry.terms
+    unrestricted = inspect.getclosurevars(terms).nonlocals.get("terms", terms)
+    return textwrap.dedent(inspect.getsource(unrestricted)).strip()
 
 
 def bug_link(bug: str) -> str:

@@ -51,6 +51,20 @@ def test_steps_pass_fail_or_are_skipped(capsys):
     assert "The steps are right, wrong, absent, said." in capsys.readouterr().out
 
 
+def test_the_site_is_served_from_the_folder_of_its_version(tmp_path, monkeypatch):
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "7.8.9"\n')
+    assert release.site() == "build/site has no pages: make docs builds them."
+    (tmp_path / "build/site").mkdir(parents=True)
+    for name in ("index.html", "404.html"):
+        (tmp_path / "build/site" / name).write_text(name)
+    assert release.site() == ""
+    served = tmp_path / "release/site"
+    assert (served / "7.8.9/index.html").read_text() == "index.html"
+    assert (served / "404.html").read_text() == "404.html"
+    assert "url=7.8.9/index.html" in (served / "index.html").read_text()
+
+
 def test_the_wheel_is_built_and_each_file_has_its_checksum(tmp_path, monkeypatch):
     wheel = next(step for step in STEPS if step.name == "wheel")
     command = [str(tmp_path / "release") if word.endswith("build/release") else word for word in wheel.runs[0]]
@@ -59,6 +73,16 @@ def test_the_wheel_is_built_and_each_file_has_its_checksum(tmp_path, monkeypatch
     digest, name = line.split("  ")
     assert name.startswith("attnspec-")
     assert hashlib.sha256((tmp_path / "release" / name).read_bytes()).hexdigest() == digest
+
+
+def test_a_run_of_all_steps_removes_files_of_earlier_runs(tmp_path):
+    old = tmp_path / "release/old.whl"
+    old.parent.mkdir()
+    old.touch()
+    assert main(["right"], (Step("right", "It works.", [["true"]]),)) == 0
+    assert old.exists()
+    assert main([], (Step("right", "It works.", [["true"]]),)) == 0
+    assert not old.exists()
 
 
 def test_nothing_to_release_is_a_failure(capsys):

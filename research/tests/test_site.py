@@ -95,7 +95,7 @@ def test_every_kind_of_frequencies_has_a_page_and_every_report_an_answer(pages):
 
 def test_what_a_query_sees_and_a_capped_row_are_drawn_in_the_page_s_colours(pages):
     seen, row = pages["extended/visible-keys.md"], pages["extended/softcap-scores.md"]
-    cells = re.findall(r"<td>(.*?)</td>", seen)
+    cells = re.findall(r"<td.*?>(.*?)</td>", seen)
     assert [cells[i + 2] for i, x in enumerate(cells) if "a count" in x][5] == "· · · · 1 1 · ·"
     assert [cells[i + 2] for i, x in enumerate(cells) if "a bound" in x][5] == "· · · 1 1 1 · ·"
     assert "0.613 (no cap, sink 4)" in row
@@ -143,6 +143,22 @@ def test_the_first_page_opens_with_the_verdict_that_readme_shows(pages):
     verdict = runs((ROOT / "README.md").read_text("utf-8"))[0].shown.strip()
     assert "likely cause: rope_pairing=half\n" in verdict
     assert verdict in pages["index.md"].partition("Underneath")[0]
+
+
+def test_the_changelog_is_a_page_with_links_into_the_site(pages):
+    assert pages["changelog.md"].startswith("# Changelog\n")
+    assert "](measured/kill-matrix.md)" in pages["changelog.md"]
+    assert "\nchangelog\n" in pages["index.md"]
+
+
+def test_a_law_page_shows_each_code_once_and_the_terms_of_a_restricted_symmetry(pages):
+    codes = {name: re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL) for name, text in pages.items()}
+    laws = {name: shown for name, shown in codes.items() if name.startswith("laws/") and name != "laws/index.md"}
+    assert len(laws) == len({law.name for law in LAWS})
+    assert [name for name, shown in laws.items() if not shown or len(shown) != len(set(shown))] == []
+    order = "laws/the-order-of-keys-does-not-matter.md"
+    assert "The code of the 3 statements:" in pages[order]
+    assert "case.along(axis, case.choose.order(case.size(axis)))" in laws[order][0]
 
 
 def test_definitions_laws_and_bugs_are_linked_both_ways(pages):

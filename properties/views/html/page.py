@@ -41,6 +41,7 @@ def html(reports: Sequence[dict[str, Any]]) -> str:
             for outcome in implementation.broken
         }
         findings.append(_by_cause(by_law, own))
+    failing = [column for column, items in enumerate(findings) if items]
     figures = [picture for picture in (budgets_used(found), *(draw() for draw in FIGURES)) if picture is not None]
     return rendered(
         "page.html",
@@ -51,6 +52,7 @@ def html(reports: Sequence[dict[str, Any]]) -> str:
         unavailable=sum(bool(each.unavailable) for each in found.implementations),
         groups=_groups(found),
         findings=findings,
+        failing=sorted(failing, key=lambda column: not found.implementations[column].counts["violated"]),
         figures=figures,
         runs=[_run(report) for report in reports],
         labels=LABELS,
