@@ -431,6 +431,19 @@ def test_a_kernel_of_half_tables_gets_one_column_for_each_pair(pairing):
     assert not report.undecided
 
 
+def test_half_tables_of_the_other_pairing_are_recognised():
+    def rotate(x, cos, sin):
+        first, second = x[..., ::2], x[..., 1::2]
+        return np.stack((first * cos - second * sin, second * cos + first * sin), -1).reshape(x.shape)
+
+    options = {
+        "conventions": Conventions(rope_pairing="half"),
+        "supports": ["half tables", {"head_dim": lambda d: d % 2 == 0}],
+    }
+    report = verify(Implementation("mine", {"apply_rotary": rotate}, **options), max_examples=20, quick=True)
+    assert report.causes[0].diagnosis[0].id == "rope_pairing=adjacent"
+
+
 def test_a_verdict_of_almost_no_law_is_inconclusive():
     only = {"n_q": (128,), "n_k": (128,), "head_dim": (64,), "value_dim": (64,), "batch": (1,)}
     mine = Implementation("mine", {SDPA: REFERENCE[SDPA]}, supports=["no masks", only])
