@@ -6,7 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from properties.command.outputs import file_to_write, printing
-from properties.command.parsing import FLAG, REPEATED, Options, add_options, duration, memory, positive, sizes
+from properties.command.parsing import (
+    FLAG,
+    INTERPRET,
+    REPEATED,
+    Options,
+    add_options,
+    duration,
+    memory,
+    positive,
+    sizes,
+)
 
 if TYPE_CHECKING:
     from properties.gatehouse.verdict import Verdict
@@ -74,13 +84,15 @@ _ARGUMENTS: Options = {
         REPEATED | {"metavar": "NAME"},
     ),
     "--quick": ("check few laws on few inputs: a verdict in a few seconds", FLAG),
+    "--interpret": (INTERPRET, FLAG),
     "--seed": ("seed of the test inputs; the default cannot be predicted", {"type": int, "metavar": "N"}),
     "--timeout": (
-        "time limit for one call (default: 2, or 1 with --quick); an import may take 60",
+        "time limit for one call (default: 2, or 1 with --quick, or 60 with --interpret); an import may take 60",
         {"type": positive, "metavar": "SECONDS"},
     ),
     "--time-limit": (
-        "time limit for all calls together, such as 6s or 1m (default: 6s, or 3s with --quick)",
+        "time limit for all calls together, such as 6s or 1m (default: 6s, or 3s with --quick, or 10m with "
+        "--interpret)",
         {"type": duration, "metavar": "TIME"},
     ),
     "--memory": ("limit of the address space, such as 512M or 4G (default: 4G)", {"type": memory, "metavar": "SIZE"}),
@@ -115,6 +127,7 @@ def add_to(commands: Any) -> None:
 
 
 def _gate(options: argparse.Namespace) -> int:
+    from properties.command.configuration import table
     from properties.gatehouse.gate import gate
     from properties.gatehouse.isolated_kernel import CONFINED
     from properties.verifier.report_file import text_of
@@ -124,7 +137,10 @@ def _gate(options: argparse.Namespace) -> int:
     try:
         submission = _submission(options)
         promises = _promises(options, submission)
-        verdict = gate(submission, quick=options.quick, seed=options.seed, limits=_limits(options), **promises)
+        interpret = options.interpret or table().get("interpret", False)
+        limits = _limits(options, interpret)
+        settings = {"quick": options.quick, "interpret": interpret, "seed": options.seed, "limits": limits}
+        verdict = gate(submission, **settings, **promises)
     except TypeError as error:
         raise ValueError(str(error)) from error
     json_text = text_of(verdict.to_dict()) + "\n"
@@ -260,13 +276,12 @@ _OF_LIMITS = {
 }
 
 
-def _limits(options: argparse.Namespace) -> Any:
+def _limits(options: argparse.Namespace, interpret: bool) -> Any:
     """Return the limits of the kernel: the default ones, except those that options set."""
     from dataclasses import replace
 
-    from properties.gatehouse.gate import QUICK
-    from properties.gatehouse.isolated_kernel import Limits
+    from properties.gatehouse.gate import usual_limits
 
     given = {name: getattr(options, option) for name, option in _OF_LIMITS.items()}
-    usual = QUICK if options.quick else Limits()
+    usual = usual_limits(options.quick, interpret)
     return replace(usual, **{name: limit for name, limit in given.items() if limit is not None})

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["RESTRICTIONS", "is_causal", "one_column"]
+__all__ = ["RESTRICTIONS", "in_pairing", "is_causal", "one_column"]
 
 Given = Mapping[str, Any]
 """The arguments of a call, by name."""
@@ -42,12 +42,22 @@ def one_column(table: Any, pairing: str) -> Any:
     return np.ascontiguousarray(table[..., :pairs] if pairing == "half" else table[..., : 2 * pairs : 2])
 
 
+def in_pairing(table: Any, own: str, wanted: str) -> Any:
+    """Return a table with the columns of the pairs of `own` at both channels of the pairs of `wanted`."""
+    changed, pairs = table.copy(), table.shape[-1] // 2
+    both = (
+        (slice(pairs), slice(pairs, 2 * pairs))
+        if wanted == "half"
+        else (slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2))
+    )
+    for channels in both:
+        changed[..., channels] = one_column(table, own)
+    return changed
+
+
 def _doubled(table: Any, pairing: str) -> Any:
     """Return a table in which the second channel of each pair has the column of the first one."""
-    changed, pairs = table.copy(), table.shape[-1] // 2
-    second = slice(pairs, 2 * pairs) if pairing == "half" else slice(1, 2 * pairs, 2)
-    changed[..., second] = one_column(table, pairing)
-    return changed
+    return in_pairing(table, pairing, pairing)
 
 
 def _window(given: Given) -> Any:

@@ -215,11 +215,12 @@ class Support:
 
     @property
     def plain(self) -> "Support":
-        """The same support as the reference has it: declared, and masks are booleans with all named
-        axes.
+        """The same support as the reference has it: declared, masks are booleans with all named axes, and
+        tables have a column for each channel.
         """
         mask_kind = "key masks" if self.masks and EXTENTS[self.masks].of_sequences else self.masks
-        return replace(self, masks=mask_kind, entries="", declared=True, costs=None)
+        options = self.options - {"half tables"}
+        return replace(self, masks=mask_kind, entries="", options=options, declared=True, costs=None)
 
     def listed(self, size: str) -> tuple[Any, ...]:
         """Return the list of sizes that `supports` gives for one size; () if it gives no list. Test

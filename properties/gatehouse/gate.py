@@ -24,6 +24,7 @@ from properties.gatehouse.source_names import names_in
 from properties.gatehouse.submission import Submission, of_file
 from properties.gatehouse.verdict import Verdict, cause, score
 from properties.gatehouse.watch import Watch
+from properties.interpreters import installed
 from properties.laws.law import Law
 from properties.verifier.coverage import Coverage
 from properties.verifier.diagnosis import causes_of
@@ -32,12 +33,15 @@ from properties.verifier.plan import QUICKLY, grouped, plan
 from properties.verifier.report import Cause, Outcome, Report, Violation, with_causes
 from properties.verifier.verify import examine
 
-__all__ = ["QUICK", "gate"]
+__all__ = ["QUICK", "gate", "usual_limits"]
 
 QUICK = Limits(call=1.0, calls=3.0)
 """The limits of the quick plan. Plain NumPy needs .3 s for all calls. More is allowed because the
 machine may be busy.
 """
+
+_INTERPRETED = 60.0, 600.0
+"""The limits of a call and of all calls in an interpreter, where a call takes milliseconds to seconds."""
 
 _LEFT_OUT = (
     "a call prints nothing and leaves process-wide state unchanged",
@@ -65,6 +69,7 @@ def gate(
     conventions: Conventions | None = None,
     *,
     quick: bool = False,
+    interpret: bool = False,
     seed: int | None = None,
     limits: Limits | None = None,
     **promises: Any,
@@ -73,7 +78,8 @@ def gate(
     `Submission`. This process never imports the kernel.
 
     `functions` maps functions of the file to operations. Without it, a function implements the
-    operation of its name. Without a seed, the system's entropy gives one.
+    operation of its name. Without a seed, the system's entropy gives one. With `interpret`, kernels in
+    Triton and Pallas run on the CPU, in the interpreter of the library.
 
     `promises` are declarations. For a file, `arrays` and `libraries` have the meaning that they
     have in a `Submission`. The others (batch_ranks, deterministic, features, layouts, refuses,
@@ -84,9 +90,10 @@ def gate(
     """
     if os.name != "posix":
         raise ValueError(f"The gate needs processes as POSIX has them, which {sys.platform} does not.")
-    _require_sensible(candidate, functions, quick, seed, limits, promises)
+    _require_sensible(candidate, functions, quick, interpret, seed, limits, promises)
     seed, start = secrets.randbits(32) if seed is None else seed, time.monotonic()
-    limits = limits or (QUICK if quick else Limits())
+    limits = limits or usual_limits(quick, interpret)
+    interpreted = installed() if interpret else ()
     if not isinstance(candidate, Submission):
         of_the_file = {name: promises.pop(name) for name in _OF_SUBMISSIONS if name in promises}
         candidate = of_file(candidate, functions, **of_the_file)
@@ -103,7 +110,7 @@ def gate(
     )
     laws = [law for law in plan(promised, quick=quick) if law.name not in _LEFT_OUT]
     with ExitStack() as stack:
-        first, second = (_started(candidate, promised, limits, stack) for _ in range(2))
+        first, second = (_started(candidate, promised, limits, interpreted, stack) for _ in range(2))
         if limits.forbid:
             first.used = tuple(names_in(text for path, text in candidate.sources.items() if path.endswith(".py")))
         with ThreadPoolExecutor(2) as threads:
@@ -133,7 +140,7 @@ def gate(
 
 
 def _require_sensible(
-    candidate: Any, functions: Any, quick: Any, seed: Any, limits: Any, promises: Mapping[str, Any]
+    candidate: Any, functions: Any, quick: Any, interpret: Any, seed: Any, limits: Any, promises: Mapping[str, Any]
 ) -> None:
     """Raise TypeError for an argument of another type, and for a declaration that does not exist."""
     are_names = isinstance(functions, Mapping) and all(
@@ -149,6 +156,7 @@ def _require_sensible(
             "a mapping from a file's functions to operations, by names",
         ),
         ("quick", quick, isinstance(quick, bool), "a bool"),
+        ("interpret", interpret, isinstance(interpret, bool), "a bool"),
         (
             "seed",
             seed,
@@ -169,13 +177,25 @@ def _never(*arguments: Any, **options: Any) -> Any:
     raise NotImplementedError("A candidate's functions are called in its own process.")
 
 
-def _started(candidate: Submission, promised: Implementation, limits: Limits, stack: ExitStack) -> IsolatedKernel:
-    """Start the kernel in a new process and a new folder, and return it. Both end with the stack."""
+def usual_limits(quick: bool, interpret: bool) -> Limits:
+    """Return the limits of a kernel for which nothing else is given."""
+    usual = QUICK if quick else Limits()
+    call, calls = _INTERPRETED if interpret else (usual.call, usual.calls)
+    return replace(usual, call=call, calls=calls)
+
+
+def _started(
+    candidate: Submission, promised: Implementation, limits: Limits, interpreted: tuple[str, ...], stack: ExitStack
+) -> IsolatedKernel:
+    """Start the kernel in a new process and a new folder, and return it. Both end with the stack. The
+    kernel may import the libraries whose kernels are `interpreted`.
+    """
     watch = Watch()
     stack.callback(watch.end)
-    libraries = ("numpy", "ml_dtypes", *(["torch"] if candidate.arrays == "torch" else []), *candidate.libraries)
+    of_arrays = ("torch",) if candidate.arrays == "torch" else ()
+    libraries = ("numpy", "ml_dtypes", *of_arrays, *interpreted, *candidate.libraries)
     surroundings = sandbox(watch.folder, libraries, dict(candidate.sources))
-    process = Process(surroundings, watch, candidate.arrays, limits.memory)
+    process = Process(surroundings, watch, candidate.arrays, limits.memory, bool(interpreted))
     stack.callback(process.end, "")
     return IsolatedKernel(process, candidate.entry, candidate.arrays, promised, limits)
 

@@ -38,12 +38,22 @@ limits.limit(settings["memory"], settings["processes"])
 confined = {"files": limits.enclose(settings["readable"], settings["writable"]) > 0}
 confined["syscalls"] = load("system_calls").forbid()
 sys.path.append(settings["libraries"])
+if settings["interpret"]:
+    load("settings").apply(load)
 wire = load("wire")
 load("server").main(settings, stream, wire, confined, load("recorder").Recorder(settings["arrays"]))
 """
 """The program of the process, which its command line shows: it does not mention attnspec. Its modules come as text
 and cannot be imported, so the kernel may have modules of the same names.
 """
+_FILES = [
+    Path(__file__).with_name(f"{name}.py")
+    for name in ("supervisor", "limits", "system_calls", "wire", "recorder", "server")
+]
+_OF_INTERPRETERS = [
+    Path(__file__).parents[1] / "interpreters" / f"{name}.py"
+    for name in ("settings", "after_import", "cuda_guards", "triton_numbers", "triton_on_cpu", "pallas_on_cpu")
+]
 _PIECE = 2**16  # bytes that are read or written at once
 _SECONDS_TO_DIE = 5.0  # after SIGKILL
 _FAR = 10  # times the time limit of a call: how long a call may take if it waits for a processor
@@ -64,7 +74,7 @@ class Process:
     has a new namespace of processes.
     """
 
-    def __init__(self, sandbox: Sandbox, watch: Watch, arrays: str, memory: int) -> None:
+    def __init__(self, sandbox: Sandbox, watch: Watch, arrays: str, memory: int, interpret: bool) -> None:
         self.ended, self.starved, self.apart = "", False, sandbox.apart
         self.seconds, self.all_seconds = 0.0, math.inf
         self._process = subprocess.Popen(
@@ -86,16 +96,14 @@ class Process:
         settings = {
             "arrays": arrays,
             "memory": memory,
+            "interpret": interpret,
             "processes": sandbox.processes,
             "supervised": sandbox.supervised,
             "libraries": str(sandbox.libraries),
             "readable": sandbox.readable,
             "writable": sandbox.writable,
         }
-        texts = {
-            name: Path(__file__).with_name(f"{name}.py").read_text("utf-8")
-            for name in ("supervisor", "limits", "system_calls", "wire", "recorder", "server")
-        }
+        texts = {file.stem: file.read_text("utf-8") for file in (*_FILES, *(_OF_INTERPRETERS if interpret else ()))}
         self._first = json.dumps([settings, texts]).encode() + b"\n"
 
     def ask(

@@ -12,7 +12,7 @@ import timeit  # noqa: F401 - its functions should stay too
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from operator import attrgetter, is_
 from types import FunctionType, ModuleType
 from typing import Any
@@ -32,15 +32,15 @@ _IMPORTLIB = "importlib/__init__.py"
 
 
 class _Imports(MetaPathFinder):
-    """Finds modules as Python does, and records the names of those that the kernel imports. `folder`
-    has its sources. What libraries import, and what is in the folder, is not recorded.
+    """Records the names of the modules that the kernel imports, and leaves the finding to the other
+    finders. `folder` has its sources. What libraries import, and what is in the folder, is not recorded.
     """
 
     def __init__(self, names: set[str], folder: str) -> None:
         self.names, self.folder = names, folder
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return where a module is, and record its name unless the standard library has it."""
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Record the name of a module unless the standard library has it, and return None."""
         importer, source_file = sys._getframe(1), "<frozen importlib"
         while importer.f_back and (source_file.startswith("<frozen importlib") or source_file.endswith(_IMPORTLIB)):
             importer = importer.f_back
@@ -50,7 +50,6 @@ class _Imports(MetaPathFinder):
         is_own = found_spec is None or (found_spec.origin or "").startswith(self.folder)
         if not (is_standard or is_own) and source_file.startswith((self.folder, "<string")):
             self.names.add(name)
-        return found_spec
 
 
 class Recorder:

@@ -1,43 +1,41 @@
 """Runs GPU kernels in Triton and Pallas on a CPU, in the interpreters of these libraries."""
 
-import os
 import sys
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-from properties.interpreters import cuda_guards, pallas_on_cpu, triton_numbers, triton_on_cpu
-from properties.interpreters.after_import import after_import
+from properties.interpreters import settings
+from properties.interpreters.settings import SETTING
 
-__all__ = ["SETTING", "interpret", "is_interpreting", "names"]
-
-SETTING = "TRITON_INTERPRET", "1"
-"""The environment variable that selects Triton's interpreter. `triton.jit` reads it at each use."""
+__all__ = ["SETTING", "installed", "interpret", "is_interpreting", "names"]
 
 _LIBRARIES = {"triton": "Triton", "jax": "JAX Pallas"}
 _MODULES = {"triton": "triton", "jax": "jax.experimental.pallas"}
 _ON: list[bool] = []
 
 
-def interpret() -> None:
-    """Let the kernels that this process imports from now on run in an interpreter. Raises ValueError,
+def installed() -> tuple[str, ...]:
+    """Return the installed libraries that have an interpreter, "triton" and "jax". Raises ValueError,
     with a sentence, without Triton and without JAX.
     """
-    if not any(map(find_spec, _LIBRARIES)):
+    libraries = tuple(filter(find_spec, _LIBRARIES))
+    if not libraries:
         raise ValueError(
             "--interpret needs Triton, or JAX for Pallas, and neither is installed here. "
             "Try `pip install triton torch`, or `pip install jax`."
         )
-    if _ON:
-        return
-    _ON.append(True)
-    os.environ.setdefault(*SETTING)
-    after_import(
-        {
-            "torch": [cuda_guards.guard],
-            "triton": [triton_numbers.widen, triton_on_cpu.settle],
-            "jax.experimental.pallas": [pallas_on_cpu.settle],
-        }
-    )
+    return libraries
+
+
+def interpret() -> None:
+    """Let the kernels that this process imports from now on run in an interpreter. Raises ValueError,
+    with a sentence, without Triton and without JAX.
+    """
+    installed()
+    if not _ON:
+        _ON.append(True)
+        settings.apply(lambda name: import_module(f"{__name__}.{name}"))
 
 
 def is_interpreting() -> bool:

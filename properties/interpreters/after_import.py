@@ -27,22 +27,30 @@ class _Finder(MetaPathFinder):
 
     def __init__(self, waiting: dict[str, Sequence[Callable[[], None]]]) -> None:
         self.waiting = waiting
+        self.searched: set[str] = set()
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
         """Return the import spec of a module with actions. Return None for any other module."""
-        actions = self.waiting.pop(fullname, ())
-        spec = find_spec(fullname) if actions else None  # this finder does not know the name any more
+        if fullname not in self.waiting or fullname in self.searched:
+            return None
+        self.searched.add(fullname)  # the other finders answer the search below
+        try:
+            spec = find_spec(fullname)
+        finally:
+            self.searched.remove(fullname)
         if spec is None or spec.loader is None:
             return None
-        spec.loader = _Acting(spec.loader, actions)
+        spec.loader = _Acting(spec.loader, self.waiting)
         return spec
 
 
 class _Acting(Loader):
-    """A loader that calls the actions after the module has run."""
+    """A loader that calls the waiting actions of a module after the module has run. A program may find a
+    module without importing it; the actions then wait.
+    """
 
-    def __init__(self, loader: Loader, actions: Sequence[Callable[[], None]]) -> None:
-        self.loader, self.actions = loader, actions
+    def __init__(self, loader: Loader, waiting: dict[str, Sequence[Callable[[], None]]]) -> None:
+        self.loader, self.waiting = loader, waiting
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.loader, name)  # such as get_source
@@ -54,5 +62,5 @@ class _Acting(Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Run the module, then the actions."""
         self.loader.exec_module(module)
-        for action in self.actions:
+        for action in self.waiting.pop(module.__name__, ()):
             action()

@@ -1,7 +1,9 @@
 """Replaces what Triton asks of a GPU, so that its interpreter runs kernels without one."""
 
 from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
+from threading import RLock
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,11 +25,17 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 """The functions of libdevice, by their names in triton.language.extra, with NumPy's accuracy."""
 
 
+_ONE_LAUNCH = RLock()
+
+
 def settle() -> None:
-    """Replace the functions of libdevice, the measurements of the autotuner and the driver."""
+    """Replace the functions of libdevice, the measurements of the autotuner and the driver, and let
+    launches take turns.
+    """
     import triton
     from triton.language.extra import cuda, libdevice
     from triton.runtime.autotuner import Autotuner
+    from triton.runtime.interpreter import GridExecutor
 
     for name, function in _FUNCTIONS.items():
         for module in (libdevice, cuda.libdevice):
@@ -35,6 +43,20 @@ def settle() -> None:
                 setattr(module, name, _of_tensors(function))
     Autotuner._bench = lambda self, *arguments, **options: [0.0]  # of equal configurations, the first is taken
     triton.runtime.driver.set_active(_driver())
+    GridExecutor.__call__ = _in_turn(GridExecutor.__call__)
+
+
+def _in_turn(launch: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a launch that waits for launches in other threads: the interpreter keeps the place in the
+    grid in one object for all threads.
+    """
+
+    @wraps(launch)
+    def in_turn(*arguments: Any, **options: Any) -> Any:
+        with _ONE_LAUNCH:
+            return launch(*arguments, **options)
+
+    return in_turn
 
 
 def _of_tensors(function: Callable[..., Any]) -> Callable[..., Any]:

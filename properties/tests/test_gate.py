@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from importlib.resources import files
+from importlib.util import find_spec
 from itertools import combinations, pairwise
 from pathlib import Path
 
@@ -69,6 +70,43 @@ def test_a_right_candidate_is_accepted_by_the_default_plan():
     verdict = gate(candidate(RIGHT["online, by tiles"].text), arithmetic="float32", limits=PATIENT)
     assert verdict.accepted, said(verdict)
     assert sum(o.status == "held" for o in verdict.report.outcomes) > 40
+
+
+_IN_TRITON = """\
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax(scores, weights, n_k, width: tl.constexpr):
+    row, columns = tl.program_id(0), tl.arange(0, width)
+    exists = columns < n_k
+    numbers = tl.load(scores + row * n_k + columns, mask=exists, other=float("-inf"))
+    highest = tl.max(numbers, 0)
+    powers = tl.exp(numbers - tl.where(highest == float("-inf"), 0.0, highest))
+    total = tl.sum(powers, 0)
+    tl.store(weights + row * n_k + columns, powers / tl.where(total == 0, 1.0, total), mask=exists)
+
+
+def hard_masked_softmax(scores, mask=None):
+    visible = scores if mask is None else torch.where(mask, scores, float("-inf"))
+    visible, n_k = visible.contiguous(), scores.shape[-1]
+    weights = torch.empty_like(visible)
+    if weights.numel():
+        softmax[(weights.numel() // n_k,)](visible, weights, n_k, triton.next_power_of_2(n_k))
+    return weights
+"""
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed.")
+@pytest.mark.parametrize(("right", "wrong"), [("", ""), ("tl.exp(", "tl.exp2(")])
+def test_a_kernel_in_triton_is_judged_in_its_interpreter(right, wrong, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kernel.py").write_text(_IN_TRITON.replace(right, wrong))
+    (tmp_path / "pyproject.toml").write_text("[tool.attnspec]\ninterpret = true\n")
+    command = ["gate", "kernel.py", "--quick", "--arrays", "torch", "--arithmetic", "float32", "--seed", "0"]
+    assert main(command) == (1 if wrong else 0)
 
 
 ONE_OF_EACH_KIND = [

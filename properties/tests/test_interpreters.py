@@ -46,6 +46,17 @@ def test_actions_follow_the_import_of_their_module(tmp_path, undisturbed):
     assert (seen, module.__spec__.loader.get_source("late_module")) == (["json", 1], "value = 1\n")
 
 
+def test_actions_wait_if_a_module_is_found_and_not_imported(tmp_path, undisturbed):
+    (tmp_path / "found_module.py").write_text("")
+    sys.path.insert(0, str(tmp_path))
+    seen = []
+    after_import({"found_module": [lambda: seen.append("imported")]})
+    assert importlib.util.find_spec("found_module") is not None
+    assert seen == []
+    importlib.import_module("found_module")
+    assert seen == ["imported"]
+
+
 def package(folder):
     """A package whose own code raises, with a module that imports two others."""
     inner = folder / "package" / "ops"

@@ -453,6 +453,19 @@ def test_a_layer_may_take_no_context_of_its_own():
     assert all(np.array_equal(given["x"], given["context"], equal_nan=True) for given in found)
 
 
+def test_half_tables_of_the_other_pairing_are_recognised():
+    def rotate(x, cos, sin):
+        first, second = x[..., ::2], x[..., 1::2]
+        return np.stack((first * cos - second * sin, second * cos + first * sin), -1).reshape(x.shape)
+
+    options = {
+        "conventions": Conventions(rope_pairing="half"),
+        "supports": ["half tables", {"head_dim": lambda d: d % 2 == 0}],
+    }
+    report = verify(Implementation("mine", {"apply_rotary": rotate}, **options), max_examples=20, quick=True)
+    assert report.causes[0].diagnosis[0].id == "rope_pairing=adjacent"
+
+
 def test_a_verdict_of_almost_no_law_is_inconclusive():
     laws = [law for law in LAWS if law.operation == SDPA]
     outcomes = [

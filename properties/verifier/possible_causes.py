@@ -21,6 +21,7 @@ from properties.contract.caller import Caller
 from properties.contract.implementation import Implementation
 from properties.contract.meanings import meaning
 from properties.contract.operations import OPERATIONS, Operation
+from properties.contract.restricted_options import in_pairing
 from properties.contract.subject import Subject
 from properties.strategies.choices import rounded
 from properties.verifier.rotary_layouts import in_layout
@@ -164,7 +165,9 @@ def _answer(
     conventions = replace(implementation.conventions_of_laws, **{**other, "mask_polarity": "true_allows"})
     given = tuple(
         ~argument if inverted and argument is not None and operation.is_mask(name) else argument
-        for name, argument in zip(operation.parameters, arguments, strict=False)
+        for name, argument in zip(
+            operation.parameters, _with_tables(operation, implementation, other, arguments), strict=False
+        )
     )
     found = operation.expected(given, implementation.resolved_arithmetic, conventions)
     values = tuple(
@@ -172,6 +175,21 @@ def _answer(
     )
     by_name = dict(zip(operation.returned(arguments), values, strict=True))
     return values[0] if len(operation.outputs) == 1 else tuple(by_name.get(name) for name in operation.outputs)
+
+
+def _with_tables(
+    operation: Operation, implementation: Implementation, other: dict[str, Any], arguments: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """Return the arguments as a kernel with another pairing of channels reads them: in a table with one
+    column for each pair, a column belongs to other channels.
+    """
+    if "rope_pairing" not in other or "half tables" not in implementation.support.options:
+        return arguments
+    own, wanted = implementation.resolved_conventions.rope_pairing, other["rope_pairing"]
+    return tuple(
+        in_pairing(argument, own, wanted) if name in ("cos", "sin") else argument
+        for name, argument in zip(operation.parameters, arguments, strict=False)
+    )
 
 
 def _played(operation: Operation, implementation: Implementation, window: Any, *positional: Any, **options: Any) -> Any:

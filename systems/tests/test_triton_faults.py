@@ -1,45 +1,47 @@
-"""Ten faults that are planted in the kernels in Triton are found by `--quick --interpret`, without a GPU."""
+"""Faults that are planted in the kernels in Triton and Pallas are found by `--quick --interpret`, without a
+GPU. `python -m research.planted` measures what is said of each.
+"""
 
 import importlib.util
-import subprocess
-import sys
-from pathlib import Path
+from collections import Counter
 
 import pytest
 
-from systems import triton_attention, triton_paged
+from research.planted import DESCRIBED, MEASURED, MISDESCRIBED, NOT_SEEN, Row, judged, markdown, measured
+from systems.planted_faults import FAULTS
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed.")
-
-_ATTENTION, _PAGED = (Path(module.__file__) for module in (triton_attention, triton_paged))
-
-FAULTS = {
-    "tile": (_ATTENTION, "range(0, n_k, block)", "range(0, n_k // block * block, block)"),
-    "stride": (_ATTENTION, "key_places[:, None] * k_row", "key_places[:, None] * d"),
-    "dtype": (
-        _ATTENTION,
-        "output = output * shrink[:, None] +",
-        "output = output.to(values.dtype) * shrink[:, None] +",
-    ),
-    "mask": (_ATTENTION, "mask + (head * n_q + rows[:, None])", "mask + (rows[:, None])"),
-    "scale": (_ATTENTION, "(d**-0.5 if", "(power_of_two(d)**-0.5 if"),
-    "lse": (_ATTENTION, "(highest + tl.log2(total)) * 0.6931471805599453", "highest + tl.log2(total)"),
-    "window": (_ATTENTION, "ahead >= -left", "ahead > -left"),
-    "gqa": (_ATTENTION, "k + head // group * k_head", "k + head % group * k_head"),
-    "page": (_PAGED, "(page * page_size + places % page_size)", "(page * block + places % page_size)"),
-    "split": (_PAGED, "tl.cdiv(tl.cdiv(length, parts), block)", "tl.cdiv(length // parts, block)"),
-}
-"""A file, a text in it, and the text that replaces it."""
+_FIRST = [fault for number, fault in enumerate(FAULTS) if number % 10 == 0]
+"""The first fault of each kernel."""
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_planted_fault_is_found(name, tmp_path):
-    file, right, wrong = FAULTS[name]
-    text = file.read_text("utf-8")
-    assert text.count(right) == 1
-    (tmp_path / "planted.py").write_text(text.replace(right, wrong))
-    dtype = "bfloat16" if name == "dtype" else "float32"
-    command = [sys.executable, "-m", "attnspec", "verify", "planted.py:IMPLEMENTATIONS", "--quick", "--interpret"]
-    command += ["--only", dtype, "--jobs", "1", "--fail-fast"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert ended.returncode == 1, ended.stdout + ended.stderr
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.kernel} {fault.name}")
+def test_the_right_text_of_a_fault_is_in_its_kernel_once(fault):
+    assert fault.wrong in fault.source
+
+
+def test_each_kernel_has_ten_faults():
+    assert [*Counter(fault.kernel for fault in FAULTS).values()] == [10] * 5
+    assert len({(fault.kernel, fault.name) for fault in FAULTS}) == 50
+
+
+@pytest.mark.skipif(not all(map(importlib.util.find_spec, ("triton", "jax"))), reason="Triton or JAX is not installed.")
+@pytest.mark.parametrize("fault", _FIRST, ids=lambda fault: f"{fault.kernel} {fault.name}")
+def test_a_planted_fault_is_found_and_not_misdescribed(fault):
+    assert measured(fault).result in (DESCRIBED, MEASURED)
+
+
+def test_the_first_diagnosis_decides_and_then_what_was_measured():
+    fault = FAULTS[0]
+    example = {"measured": ["Every second row is wrong."], "notes": ["Only the last tile."], "summary": "out[0]=1."}
+    named = {"diagnosis": [{"id": "sign", "mechanism": "The sign is wrong."}], "example": example}
+    assert judged(fault, {"causes": []})[0] == NOT_SEEN
+    assert judged(fault, {"causes": [named]}) == (MISDESCRIBED, "sign: The sign is wrong.")
+    assert judged(fault, {"causes": [{"diagnosis": [], "example": example}]}) == (DESCRIBED, "Only the last tile.")
+    silent = {"diagnosis": [], "example": {**example, "notes": []}}
+    assert judged(fault, {"causes": [silent]}) == (MEASURED, "Every second row is wrong. out[0]=1.")
+
+
+def test_the_page_counts_and_escapes():
+    page = markdown([Row("a", "tile", DESCRIBED, "1 | 2", 3.0), Row("a", "lse", NOT_SEEN, "", 4.0)])
+    assert "Of 2 faults, 1 are seen, 1 are described truly, and 0 are misdescribed." in page
+    assert "| a | tile | described truly | 1 \\| 2 | 3.0 |" in page
