@@ -27,7 +27,7 @@ FINDINGS = {
     "sglang_prefill_attention": NO_FINDING,
     "unsloth_rope": NO_FINDING,
     "vllm_decode_attention": "one query head for each key head: 1 check fails",
-    "vllm_merge_attn_states": "one head, transposed: 3 checks fail",
+    "vllm_merge_attn_states": "✗ vLLM merge_attn_states, one head, transposed",
     "vllm_prefill_attention": "sinks in bfloat16: 1 check fails",
     "vllm_prefix_prefill": NO_FINDING,
     "vllm_rotary": NO_FINDING,
