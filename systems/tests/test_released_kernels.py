@@ -13,7 +13,7 @@ from properties.contract.implementation import Implementation
 NO_FINDING = " 0 fail"
 
 FINDINGS = {
-    "fla_attention": "fla parallel_attn, sinks in bfloat16: 1 check fails",
+    "fla_attention": "✗ fla parallel_attn, sinks in bfloat16",
     "fla_rotary": NO_FINDING,
     "flag_gems_rotary": NO_FINDING,
     "jax_gpu_attention": NO_FINDING,
@@ -21,14 +21,14 @@ FINDINGS = {
     "liger_softmax": NO_FINDING,
     "lightllm_attention": NO_FINDING,
     "lightllm_rotary": NO_FINDING,
-    "sglang_decode_attention": "one query head for each key head: 1 check fails",
+    "sglang_decode_attention": "✗ SGLang decode_attention, one query head for each key head",
     "sglang_extend_attention": "reads masked key",
     "sglang_merge_state": "likely cause: merge-of-two-empty-parts",
     "sglang_prefill_attention": NO_FINDING,
     "unsloth_rope": NO_FINDING,
-    "vllm_decode_attention": "one query head for each key head: 1 check fails",
+    "vllm_decode_attention": "✗ vLLM decode_attention, one query head for each key head",
     "vllm_merge_attn_states": "✗ vLLM merge_attn_states, one head, transposed",
-    "vllm_prefill_attention": "sinks in bfloat16: 1 check fails",
+    "vllm_prefill_attention": "✗ vLLM prefill_attention, sinks in bfloat16",
     "vllm_prefix_prefill": NO_FINDING,
     "vllm_rotary": NO_FINDING,
     "vllm_unified_attention": "miss key",
