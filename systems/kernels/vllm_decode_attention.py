@@ -85,7 +85,11 @@ IMPLEMENTATIONS = [
         "vLLM decode_attention, latent rows",
         {"latent_attention": _latent},
         batch_ranks=(2,),
-        supports=["positive sizes", "no masks", {"n_q": (1,), "value_dim": (16, 32, 64), "num_heads": lambda n: n > 1}],
+        supports=[
+            "positive sizes",
+            "no masks",
+            {"n_q": (1,), "value_dim": (16, 64), "head_dim": (72, 80), "num_heads": lambda n: n > 1},
+        ],
         **_SHARED,
     ),
 ]
