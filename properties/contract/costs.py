@@ -21,6 +21,8 @@ _OF_TIME = (
 """The sizes on which the time of a call depends; of several names, the larger size counts."""
 
 _SMALL = 512  # entries of the arrays and scores of a call that is always made
+_TRIES = 4  # calls that are left out before a first one that is not small is made
+_FIRST = 2  # calls that are made so: the time of the very first has what a library prepares
 
 
 @dataclass
@@ -29,19 +31,24 @@ class Costs:
     interpreter, the time of a call is the time that a processor worked.
 
     A call that should take longer is not made, unless it is small. The kernel may take it all the same.
-    `left_out` counts such calls by operation.
+    `left_out` counts such calls by operation. Some kernels take no small call. Their first `_FIRST` calls
+    are not larger than the smallest of `_TRIES` or more calls that were left out.
     """
 
     most: float
     left_out: dict[str, int] = field(default_factory=dict)
     _seen: dict[str, list[tuple[Array, float]]] = field(default_factory=dict, repr=False)
+    _smallest: dict[str, float] = field(default_factory=dict, repr=False)
 
     def refusal(self, operation: Operation, arguments: Arguments) -> str:
         """Return a sentence that says that a call would take too long; "" if it may be made."""
-        seconds = self.predicted(operation, arguments)
-        if seconds <= self.most or _work(operation, arguments) <= _SMALL:
+        seconds, work = self.predicted(operation, arguments), _work(operation, arguments)
+        if seconds <= self.most or work <= _SMALL:
             return ""
-        self.left_out[operation.name] = self.left_out.get(operation.name, 0) + 1
+        count, smallest = self.left_out.get(operation.name, 0), self._smallest.get(operation.name, inf)
+        if len(self._seen.get(operation.name, ())) < _FIRST and count >= _TRIES and work <= smallest:
+            return ""
+        self.left_out[operation.name], self._smallest[operation.name] = count + 1, min(work, smallest)
         if seconds == inf:
             return "The call is large, and no smaller call has shown yet how long such calls take."
         return f"The call would take up to {seconds:.2g} s, and --cost allows {self.most:g} s."

@@ -132,6 +132,18 @@ def test_an_earlier_call_bounds_the_time_of_a_larger_one():
     assert costs.left_out == {"rope": 2}
 
 
+def test_a_kernel_without_small_calls_is_called():
+    costs, rope = Costs(0.2), OPERATIONS["rope"]
+    large, largest = (np.zeros((250, 4)), 0), (np.zeros((300, 4)), 0)
+    assert all(costs.refusal(rope, arguments) for arguments in (largest, large, largest, large))
+    assert costs.refusal(rope, largest)
+    assert costs.refusal(rope, large) == ""
+    costs.add(rope, large, 1.0)  # with what the library prepares
+    assert costs.refusal(rope, large) == ""
+    costs.add(rope, large, 0.5)
+    assert costs.refusal(rope, large) == "The call would take up to 0.5 s, and --cost allows 0.2 s."
+
+
 SLOW = """
 import time
 from properties.bugs.reference import REFERENCE as _REFERENCE

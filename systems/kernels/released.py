@@ -1,6 +1,7 @@
 """Loads one file of a released package, at the version that a recipe names."""
 
 from collections.abc import Callable, Collection, Mapping
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -12,7 +13,8 @@ __all__ = ["Released"]
 class Released:
     """One file of a package. `unavailable` says why it cannot be used here; it is "" if it can.
 
-    `stubs` and the result of `values` are those of `kernels.load`.
+    `stubs` and the result of `values` are those of `kernels.load`. With `whole`, the file is imported as
+    usual, with the packages around it.
     """
 
     def __init__(
@@ -22,6 +24,7 @@ class Released:
         path: str,
         stubs: Collection[str] = (),
         values: Callable[[], Mapping[str, Any]] = dict,
+        whole: bool = False,
     ) -> None:
         self.module: Any = None
         try:
@@ -31,4 +34,5 @@ class Released:
             return
         self.unavailable = "" if found == release else f"{package} is {found}, and the recipe is for {release}."
         if not self.unavailable:
-            self.module = load(path, stubs=stubs, values=values())
+            name = path.removesuffix(".py").replace("/", ".")
+            self.module = import_module(name) if whole else load(path, stubs=stubs, values=values())

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from properties.contract.implementation import Implementation
-from systems.kernels.released import Released
+from systems.kernels.vendors import sglang
 
 __all__ = ["IMPLEMENTATIONS"]
 
-_MERGE = Released("sglang", "0.5.23", "sglang/kernels/ops/attention/merge_state.py")
+_MERGE = sglang("merge_state.py")
 
 
 def _merge(out_a: Any, lse_a: Any, out_b: Any, lse_b: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -6,13 +6,12 @@ a window, later queries of a block of queries do not read all keys ahead of them
 """
 
 from enum import IntEnum
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from properties.contract.implementation import Implementation
-from systems.kernels.released import Released
+from systems.kernels.vendors import vllm
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -27,32 +26,9 @@ class _KVQuantMode(IntEnum):
     INT4_PER_TOKEN_HEAD = 4
 
 
-def _values() -> dict[str, Any]:
-    """What vLLM's own modules would give the file on an H100."""
-    import triton
-    import triton.language as tl
-
-    platform = SimpleNamespace(
-        is_cuda=lambda: True,
-        is_rocm=lambda: False,
-        is_xpu=lambda: False,
-        is_cuda_alike=lambda: True,
-        fp8_dtype=lambda: torch.float8_e4m3fn,
-        is_device_capability_family=lambda *capability: False,
-        has_device_capability=lambda *capability: True,
-        get_device_capability=lambda *device: (9, 0),
-    )
-    return {
-        "vllm.triton_utils.tl": tl,
-        "vllm.triton_utils.triton": triton,
-        "vllm.platforms.current_platform": platform,
-        "vllm.envs.VLLM_BATCH_INVARIANT": False,
-        "vllm.v1.kv_cache_interface.KVQuantMode": _KVQuantMode,
-    }
-
-
-_STUBS = ("vllm.envs", "vllm.logger", "vllm.platforms", "vllm.triton_utils", "vllm.v1.kv_cache_interface")
-_UNIFIED = Released("vllm", "0.33.0", "vllm/v1/attention/ops/triton_unified_attention.py", _STUBS, _values)
+_UNIFIED = vllm(
+    "v1/attention/ops/triton_unified_attention.py", {"vllm.v1.kv_cache_interface.KVQuantMode": _KVQuantMode}
+)
 
 
 def _attend(
