@@ -396,7 +396,6 @@ class Site:
             statements=statements,
             killed=sorted(killed.items(), key=lambda item: item[1]),
             expected=[bug for bug in CATALOGUE.values() if bug.law == named.name],
-            catalogue=CATALOGUE,
             definitions=definitions,
         )
 

@@ -191,12 +191,20 @@ class Trials:
             return first, found
         except RefusedError as refused:
             returned = self._returned
-            for other in others if self.has_returned else ():
+            for other in others if self.has_returned and not self._returned_all(trial) else ():
                 try:
                     return other, self._judged(lambda *_, **__: returned, other, trial, "contiguous")
                 except RefusedError:
                     continue
             raise RefusedError(str(refused)) from refused
+
+    def _returned_all(self, trial: Trial) -> bool:
+        """Return whether the last call returned arrays in the shapes of all results. Then each of them is a
+        result, though maybe of another number type.
+        """
+        returned = self._returned if isinstance(self._returned, tuple | list) else (self._returned,)
+        shapes = self.operation.shapes(*trial.arguments(self.operation))
+        return [getattr(each, "shape", None) for each in returned] == [*shapes]
 
     def _with_results(self, form: Form, results: tuple[str, ...]) -> Form:
         all_returned = len(results) == len(self.operation.outputs)

@@ -103,6 +103,8 @@ def _entries(found: Sequence[Entries]) -> Found:
 
 def _restricts_heads(implementation: Implementation) -> str:
     """Return why heads that do not divide are not tried; "" if they are."""
+    if implementation.outside == "undefined":
+        return "It declares that calls outside of what it supports are undefined."
     restricts = any("heads" in name for name in implementation.restricted)
     return why_few_shapes(implementation) or ("It declares which numbers of heads it takes." if restricts else "")
 

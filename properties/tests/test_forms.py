@@ -285,6 +285,17 @@ def test_a_log_sum_exp_may_have_another_order_of_axes():
     assert form.keywords == {"scale": "softmax_scale", "sink": "sinks"}
 
 
+def test_a_log_sum_exp_of_float32_is_no_missing_one():
+    def attention(q, k, v):
+        out, lse = REFERENCE["attention"](q, k, v)
+        return out.astype(q.dtype), lse.astype(np.float32)
+
+    form = form_of(attention, "attention")
+    assert not form.words
+    assert form.dtype == "float32"
+    assert Refusal("float64", "lse has dtype float32, but should have dtype float64.") in form.refusals
+
+
 def test_a_function_that_needs_a_mask_gets_one():
     form = form_of(softmax_with_mask, "hard_masked_softmax")
     assert form.fills_mask

@@ -159,6 +159,16 @@ def test_small_errors_are_told_by_their_size_and_their_signs():
     assert softmax.endswith("of the largest, as by roundings.")
 
 
+def test_heads_that_do_not_divide_are_not_tried_where_such_calls_are_undefined():
+    (law,) = find("heads that do not divide are refused[attention]")
+    for outside, expected in (
+        ("undefined", "It declares that calls outside of what it supports are undefined."),
+        ("called", ""),
+    ):
+        mine = Implementation("mine", {"attention": REFERENCE["attention"]}, supports=(), outside=outside)
+        assert law.not_applicable(mine) == expected
+
+
 def test_heads_that_do_not_divide_are_not_tried_where_numbers_of_heads_are_declared():
     (law,) = find("heads that do not divide are refused[attention]")
     for supports in ({"num_heads": (4,), "kv_heads": (4,)}, "no grouped heads", "heads divide"):

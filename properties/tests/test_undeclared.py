@@ -1,5 +1,7 @@
 """Kernels without a declaration: what raises is not taken, and what is wrong is a failure."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -272,3 +274,5 @@ def test_a_parameter_that_no_feature_declares_is_told_once():
     laws = ["the order of keys does not matter", "inputs are not modified"]
     report = verify({"attention": attention}, laws=laws, max_examples=5)
     assert [one.undeclared_features for one in report.outcomes] == [("causal", "window"), ()]
+    assert report.ok
+    assert not replace(report, strict=True).ok

@@ -333,14 +333,15 @@ class Report:
         """Whether the verification succeeded: every law that applies was run to its end, and
         passes, or fails as declared.
 
-        Unless the report is strict, a suspicious law passes, and a call that raised is not taken if
-        the adapter declares nothing. Known failures do not count, and neither do implementations
+        Unless the report is strict, a suspicious law passes, a call that raised is not taken if the
+        adapter declares nothing, and parameters that no feature declares are not tested. Known failures do not count, and neither do implementations
         that declare to be unavailable. If nothing else is left, attnspec checked nothing, and the
         answer is False.
         """
         applied = [one for one in self.outcomes if one.status != "not applicable" and not one.unavailable]
         passes = all(one.known or not self.fails(one) for one in applied) and not self.undecided
-        return bool(applied) and not self.interrupted and passes and not (self.strict and self.not_taken)
+        untested = self.not_taken or any(one.undeclared_features for one in applied)
+        return bool(applied) and not self.interrupted and passes and not (self.strict and untested)
 
     def fails(self, outcome: Outcome) -> bool:
         """Return whether an outcome is a failure, whether the baseline has it or not."""

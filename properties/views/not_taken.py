@@ -36,8 +36,11 @@ def print_undeclared_features(console: Console, report: Report) -> None:
     for outcome in report.outcomes:
         if outcome.undeclared_features:
             undeclared.setdefault(outcome.implementation, {})[outcome.operation] = outcome.undeclared_features
+    sign = ("✗ ", "bold red") if report.strict else ("· ", "dim")
+    verdict = ": with --strict, they are failures" if report.strict else ""
     for name, operations in undeclared.items():
-        console.print(Text.assemble(("· not tested  ", "dim"), (name, "bold"), "  parameters that no feature declares"))
+        told = f"  parameters that no feature declares{verdict}"
+        console.print(Text.assemble(sign, "not tested  ", (name, "bold"), told))
         for operation, features in operations.items():
             print_indented(console, f"{operation}: {', '.join(features)}")
         features = tuple(dict.fromkeys(feature for each in operations.values() for feature in each))
