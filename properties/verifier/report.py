@@ -334,9 +334,9 @@ class Report:
         passes, or fails as declared.
 
         Unless the report is strict, a suspicious law passes, a call that raised is not taken if the
-        adapter declares nothing, and parameters that no feature declares are not tested. Known failures do not count, and neither do implementations
-        that declare to be unavailable. If nothing else is left, attnspec checked nothing, and the
-        answer is False.
+        adapter declares nothing, and parameters that no feature declares are not tested. Known
+        failures do not count, and neither do implementations that declare to be unavailable. If
+        nothing else is left, attnspec checked nothing, and the answer is False.
         """
         applied = [one for one in self.outcomes if one.status != "not applicable" and not one.unavailable]
         passes = all(one.known or not self.fails(one) for one in applied) and not self.undecided
