@@ -135,9 +135,7 @@ class FeatureOptions(_AlibiOptions, LatentOptions, total=False):
     bias: Annotated[Any, Option("float, broadcast to (…, H, n_q, n_k); −∞ masks the entry")]
 
 
-class PackedOptions(_AlibiOptions, _CausalityOptions, total=False):
-    """The options of `packed_attention`."""
-
+class _PackedOptions(_AlibiOptions, _CausalityOptions, total=False):
     seqused_q: Annotated[Any, Option("integers (sequences,): how many of its query rows a sequence uses; all if None")]
     seqused_k: Annotated[Any, Option("integers (sequences,): how many of its key rows a sequence uses; all if None")]
     max_seqlen_q: Annotated[
@@ -148,7 +146,22 @@ class PackedOptions(_AlibiOptions, _CausalityOptions, total=False):
     ]
 
 
-class PackedGradientOptions(PackedOptions, total=False):
+class PackedOptions(_PackedOptions, total=False):
+    """The options of `packed_attention`."""
+
+    q_scale: Annotated[
+        Any,
+        Option(
+            "float32 above 0: what q's codes are multiplied by, or divided by under conventions.fp8_scale. () for all, "
+            "(sequences, H_kv) for the heads that share a key head, (total_q, H) for rows, (total_q, H, blocks) for "
+            "channels"
+        ),
+    ]
+    k_scale: Annotated[Any, Option("the same of k: (), (sequences, H_kv), (total_k, H_kv), or (total_k, H_kv, blocks)")]
+    v_scale: Annotated[Any, Option("the same of v, in the shapes of k_scale, with blocks of d_v")]
+
+
+class PackedGradientOptions(_PackedOptions, total=False):
     """The options of `packed_attention_vjp`."""
 
     grad_lse: Annotated[Any, Option("the cotangent of the log-sum-exp, in the shape of lse; 0 if None")]
@@ -162,6 +175,22 @@ class PagedOptions(_AlibiOptions, _ScoreOptions, total=False):
         Option("integers (batch + 1,): sequence b has the rows cu_q[b] … cu_q[b + 1] − 1 of q; equal numbers if None"),
     ]
     causal: Annotated[bool, Option("the query at position p attends only to keys j ≤ p", True)]
+    q_scale: Annotated[
+        Any,
+        Option(
+            "float32 above 0: what q's codes are multiplied by, or divided by under conventions.fp8_scale. () for all, "
+            "(batch, H_kv) for the heads that share a key head, (batch, n_q, H) or (total_q, H) for rows, the same and "
+            "blocks for channels"
+        ),
+    ]
+    k_scale: Annotated[
+        Any,
+        Option(
+            "the same of k_pages: (), (batch, H_kv), (num_pages, page_size, H_kv) in the layout of pages, or the same "
+            "and blocks"
+        ),
+    ]
+    v_scale: Annotated[Any, Option("the same of v_pages, in the shapes of k_scale, with blocks of d_v")]
 
 
 class DirectionalOptions(FeatureOptions, CausalOptions, total=False):

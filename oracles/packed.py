@@ -6,15 +6,19 @@ and grad_lse are (H, total_q), or (total_q, H) under `conventions.packed_lse` = 
 cu_k are (sequences + 1,): sequence b owns the rows cu[b] … cu[b + 1] − 1, and uses the first
 seqused[b] of them. `conventions.causal` places the queries of a sequence among its used keys.
 
+q_scale, k_scale and v_scale have the shape (), (sequences, H_kv) per head, (total, H) per row, or
+(total, H, blocks). A shape that is both (sequences, H_kv) and (total, H) is per head.
+
 The results of a sequence do not depend on other sequences, so budgets are those of
-`oracles.attention`. Rows that no sequence uses are never read. Their results have an infinite
-radius, or are exactly 0 under `conventions.padding_rows` = zero.
+`oracles.attention`. Rows that no sequence uses are never read, and neither are their
+scales. Their results have an infinite radius, or are exactly 0 under `conventions.padding_rows` =
+zero.
 
 Raises ValueError or TypeError for shapes, types and values that do not fit, before any work.
 Source: flash-attention, `flash_attn_varlen_func`; PyTorch, `torch.nn.attention.varlen`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -30,6 +34,7 @@ from oracles.formats import Arithmetic
 from oracles.generalised_attention import attention, gradients
 from oracles.judging import Balls, zero_is_accepted
 from oracles.options import FeatureOptions, PackedGradientOptions, PackedOptions, answer, defaults, takes
+from oracles.quantised import codes_of, of_each_row
 
 Rows = NDArray[np.int64]
 
@@ -48,7 +53,8 @@ def packed_attention(
     out, lse = (call.results(call.q, *columns) for columns in ((call.v.shape[-1],), ()))
     for rows, keys in call.problems():
         of_sequences = _gathered(call.q, rows), _gathered(call.k, keys), _gathered(call.v, keys)
-        for result, part in zip((out, lse), attention(*of_sequences, **call.options), strict=True):
+        scales = _gathered_scales(call.scales, rows, keys)
+        for result, part in zip((out, lse), attention(*of_sequences, **scales, **call.options), strict=True):
             result.put(rows, part)
     return out.enclosure(), call.of_heads(lse.enclosure())
 
@@ -84,6 +90,15 @@ def packed_attention_vjp(
 def _gathered(x: Array, rows: Rows) -> Array:
     """Return some rows of each sequence (sequences, n) with the axis of heads before the rows."""
     return np.swapaxes(x[rows], 1, 2)
+
+
+def _gathered_scales(scales: Mapping[str, Array | None], rows: Rows, keys: Rows) -> Any:
+    """Return the scales of some rows of each sequence, with the axis of heads before the rows."""
+    places = {"q_scale": rows, "k_scale": keys, "v_scale": keys}
+    return {
+        name: scale if scale is None or not scale.ndim else _gathered(scale, places[name])
+        for name, scale in scales.items()
+    }
 
 
 def _unfinished(gradients_of_sinks: list[Gathered]) -> Balls:
@@ -161,7 +176,9 @@ class _Results(NamedTuple):
 
 
 class _PackedCall(NamedTuple):
-    """Validated arguments of attention over packed sequences, and the options of `attention`."""
+    """Validated arguments of attention over packed sequences, the options of `attention`, and the scales
+    of each row by name.
+    """
 
     q: Array
     k: Array
@@ -169,6 +186,7 @@ class _PackedCall(NamedTuple):
     rows: list[range]
     keys: list[range]
     options: FeatureOptions
+    scales: Mapping[str, Array | None]
     arithmetic: Arithmetic | None
     conventions: Conventions
 
@@ -228,10 +246,12 @@ _OF_ATTENTION = defaults(FeatureOptions)
 """The options of attention. Those that packed sequences do not have keep their defaults."""
 
 
-def _checked(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, options: PackedOptions) -> _PackedCall:
+def _checked(
+    q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, options: PackedOptions | PackedGradientOptions
+) -> _PackedCall:
     """Validate the arguments of attention over packed sequences, and return them."""
     arithmetic, conventions, _ = answer(options)
-    q, k, v = (arrays.float_array(x, name, arithmetic=arithmetic) for x, name in ((q, "q"), (k, "k"), (v, "v")))
+    q, k, v = (codes_of(x, name, arithmetic) for x, name in ((q, "q"), (k, "k"), (v, "v")))
     for x, name, axes in ((q, "q", "total_q, H, d"), (k, "k", "total_k, H_kv, d"), (v, "v", "total_k, H_kv, d_v")):
         if x.ndim != 3:
             raise ValueError(f"{name} has shape {x.shape}, but should be ({axes}).")
@@ -249,4 +269,8 @@ def _checked(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, options: PackedOption
                 f"max_seqlen_{name}={given}, but should be at least {longest}, the longest sequence's rows."
             )
     of_attention: Any = {name: options.get(name, default) for name, default in _OF_ATTENTION.items()}
-    return _PackedCall(q, k, v, rows, keys, of_attention, arithmetic, conventions)
+    scales = {
+        name: of_each_row(options.get(name), name, x.shape, k.shape[1], each, is_tiled=conventions.kv_heads == "tile")
+        for name, x, each in (("q_scale", q, rows), ("k_scale", k, keys), ("v_scale", v, keys))
+    }
+    return _PackedCall(q, k, v, rows, keys, of_attention, scales, arithmetic, conventions)

@@ -9,8 +9,11 @@ H, d_v), lse (batch, H, n_q). With cu_q, q, out and lse have the shapes of packe
 
 Query i of sequence b has the position lengths[b] − n_q + i, whatever `conventions.causal` says: a
 position below 0 is legal, and sees no key. Slots beyond a length, and pages and entries of the
-table that no length reaches, are never read. Copying does not round, so budgets are those of
-`oracles.attention`.
+table that no length reaches, are never read, and neither are their scales. Copying does not round,
+so budgets are those of `oracles.attention`.
+
+q_scale, k_scale and v_scale have the shape (), (batch, H_kv) per head of a sequence, or that of q or
+of the pages without channels, in the same order of axes; an axis of blocks may follow.
 
 Raises ValueError or TypeError for shapes, types and values that do not fit, before any work.
 Source: vLLM, PagedAttention; flash-attention, `flash_attn_with_kvcache`; FlashInfer, paged
@@ -26,9 +29,11 @@ from numpy.typing import NDArray
 
 from oracles import arrays
 from oracles.ball import Array
+from oracles.conventions import Conventions
 from oracles.enclosure import Enclosure
 from oracles.options import PagedOptions, answer, takes
 from oracles.packed import packed_attention, sequence_rows
+from oracles.quantised import codes_of, of_rows
 
 
 @takes(PagedOptions)
@@ -43,9 +48,8 @@ def paged_attention(
     """
     arithmetic, conventions, _ = answer(options)
     given = ((q, "q"), (k_pages, "k_pages"), (v_pages, "v_pages"))
-    q, k_pages, v_pages = (arrays.float_array(x, name, arithmetic=arithmetic) for x, name in given)
-    if conventions.page_layout == "heads_first":
-        k_pages, v_pages = (np.swapaxes(x, 1, 2) if x.ndim == 4 else x for x in (k_pages, v_pages))
+    q, *pages = (codes_of(x, name, arithmetic) for x, name in given)
+    k_pages, v_pages = (_slots_first(x, conventions) for x in pages)
     is_batch = options["cu_q"] is None
     _require_shapes(q, k_pages, v_pages, "batch, n_q" if is_batch else "total_q")
     used = arrays.integers(lengths, "lengths", 0, 2**53)
@@ -56,6 +60,11 @@ def paged_attention(
     of_packed["conventions"] = replace(conventions, causal="bottom_right", packed_lse=layout)
     k, v = (_gathered(x, numbers, used) for x in (k_pages, v_pages))
     rows = q if not is_batch else _flat(q)
+    for name, x in (("q_scale", q), ("k_scale", pages[0]), ("v_scale", pages[1])):
+        scale = of_rows(options.get(name), name, x.shape, (len(used), k_pages.shape[2]))
+        if scale is not None and scale.ndim == 4:
+            scale = _flat(scale) if x is q else _gathered(_slots_first(scale, conventions), numbers, used)
+        of_packed[name] = scale
     out, lse = packed_attention(rows, k, v, boundaries, [0, *used.cumsum().tolist()], **of_packed)
     if not is_batch:
         return out, lse
@@ -102,6 +111,11 @@ def page_rows(numbers: list[NDArray[np.int64]], lengths: NDArray[np.int64], size
 def _gathered(pages: Array, numbers: list[NDArray[np.int64]], lengths: NDArray[np.int64]) -> Array:
     """Return the keys or values of all sequences, one sequence behind the other."""
     return _flat(pages)[page_rows(numbers, lengths, pages.shape[1])]
+
+
+def _slots_first(pages: Array, conventions: Conventions) -> Array:
+    """Return pages with the axis of slots before that of heads."""
+    return np.swapaxes(pages, 1, 2) if conventions.page_layout == "heads_first" and pages.ndim == 4 else pages
 
 
 def _flat(x: Array) -> Array:

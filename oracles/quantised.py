@@ -19,7 +19,7 @@ numbers to 16 bits before the product states it by its own `product`.
 Source: OCP, Microscaling Formats (MX) Specification 1.0; flash-attention's descales; vLLM's scales.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ from oracles.ball import Array, gamma
 from oracles.conventions import Conventions
 from oracles.formats import BINARY32, Arithmetic
 
-__all__ = ["Numbers", "codes_of", "dequantised", "of_each_code", "with_dequantising"]
+__all__ = ["Numbers", "codes_of", "dequantised", "of_each_code", "of_each_row", "of_rows", "with_dequantising"]
 
 FORMATS = {"q": "queries", "k": "keys", "v": "values"}
 """The field of an arithmetic that has the grid of an array."""
@@ -54,8 +54,8 @@ class Numbers(NamedTuple):
 
 
 def codes_of(x: Any, name: str, arithmetic: Arithmetic | None) -> Array:
-    """Return the codes of q, k or v as float64. Under an arithmetic they are on its grid."""
-    grid = None if arithmetic is None else getattr(arithmetic, FORMATS[name])
+    """Return the codes of q, k or v, or of pages, as float64. Under an arithmetic they are on its grid."""
+    grid = None if arithmetic is None else getattr(arithmetic, FORMATS[name[0]])
     if arithmetic is not None and grid is not None:
         arithmetic = replace(arithmetic, inputs=grid)
     return arrays.code_array(x, name, arithmetic=arithmetic)
@@ -119,6 +119,42 @@ def of_each_code(given: Any, name: str, shape: tuple[int, ...], key_heads: int, 
         shapes = f"(), {(*batch, key_heads)}, {(*batch, heads, n)}, or {(*batch, heads, n)} and blocks that divide {d}"
         raise ValueError(f"{name} has shape {scale.shape}, but should be {shapes}.")
     return np.broadcast_to(np.repeat(scale, d // blocks, -1) if blocks > 1 else scale, shape)
+
+
+def of_rows(given: Any, name: str, shape: tuple[int, ...], of_heads: tuple[int, int]) -> Array | None:
+    """Return a scale of codes of `shape` (…, H, d) as float64, in the shape (), `of_heads` =
+    (sequences, H_kv), or (…, H, blocks); None for None. A scale of each row and head gets one block.
+
+    A shape that is both (sequences, H_kv) and (…, H) means the former. Raises ValueError for other shapes.
+    """
+    if given is None:
+        return None
+    scale = arrays.float_array(given, name, number=True)
+    if scale.shape in ((), of_heads):
+        return scale
+    each = scale[..., None] if scale.shape == shape[:-1] else scale
+    if each.ndim != len(shape) or each.shape[:-1] != shape[:-1] or not each.shape[-1] or shape[-1] % each.shape[-1]:
+        shapes = f"(), {of_heads}, {shape[:-1]}, or {shape[:-1]} and blocks that divide {shape[-1]}"
+        raise ValueError(f"{name} has shape {scale.shape}, but should be {shapes}.")
+    return each
+
+
+def of_each_row(
+    given: Any, name: str, shape: tuple[int, ...], key_heads: int, rows: Sequence[range], *, is_tiled: bool
+) -> Array | None:
+    """Return a scale of packed codes of `shape` (total, H, d) as (total, H, blocks), or as () if all codes
+    share it; None for None. `rows` are the rows that each sequence uses; other rows get the scale 1.
+    """
+    scale = of_rows(given, name, shape, (len(rows), key_heads))
+    if scale is None or not scale.ndim:
+        return scale if scale is None else scale_array(scale, name)
+    total, heads, _ = shape
+    each = np.ones((total, heads, scale.shape[-1] if scale.ndim == 3 else 1))
+    head = np.arange(heads) % max(key_heads, 1) if is_tiled else np.arange(heads) * key_heads // max(heads, 1)
+    for sequence, own in enumerate(rows):
+        used = slice(own.start, own.stop)
+        each[used] = scale[used] if scale.ndim == 3 else scale[sequence].take(head, mode="clip")[:, None]
+    return scale_array(each, name)
 
 
 def with_dequantising(arithmetic: Arithmetic, given: Mapping[str, Any], factor: float, *, divides: bool) -> Arithmetic:

@@ -294,6 +294,14 @@ EXTENDED: dict[str, Equation] = {
         r"\mathrm{out}, \mathrm{lse} ="
         r" \operatorname{attention}(q \odot \sigma^q,\; k \odot \sigma^k,\; v \odot \sigma^v)"
     ),
+    "quantised_packed_attention": Equation(
+        r"(\mathrm{out}, \mathrm{lse})_{R_b} = \operatorname{attention}("
+        r"q_{R_b} \odot \sigma^q_{R_b},\; k_{K_b} \odot \sigma^k_{K_b},\; v_{K_b} \odot \sigma^v_{K_b})"
+    ),
+    "quantised_paged_attention": Equation(
+        r"(\mathrm{out}, \mathrm{lse})_b = \operatorname{attention}("
+        r"q_b \odot \sigma^q_b,\; k_b \odot \sigma^k_b,\; v_b \odot \sigma^v_b)"
+    ),
     # packed
     "packed_attention": Equation(
         _lines(

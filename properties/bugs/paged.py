@@ -11,17 +11,21 @@ from properties.bugs.bug import Register
 from properties.bugs.reference_paged import (
     Paging,
     first_query_position,
+    head_scales_of,
     page_contents,
     paged_attention,
     pages_of,
     query_rows_of,
     sequence_keys,
+    slot_scales_of,
 )
+from properties.contract.features import ATTENTION, PAGED, QUANTISED
 
 _PAGED = "paged_attention"
 bug = Register(seen=_PAGED)
 in_key_count = partial(bug.in_step, "key_count")
 in_pages_of = partial(bug.in_step, "pages_of")
+_OPTIONS = ("scale", "causal", "window", "softcap", "sink", "alibi")
 _AGREES = "attention over pages is within its error limit"
 _ALONE = "sequences with pages are computed independently"
 _ORDER = "the order of pages does not matter"
@@ -413,3 +417,52 @@ def _of_last_page(pages: Array, table_row: Any, length: int) -> bool:
     """Return whether the slots behind a length, in its last page, hold NaN."""
     size = pages.shape[1]
     return length % size > 0 and bool(np.isnan(pages[table_row[length // size], length % size :]).any())
+
+
+# -- Scales of codes in pages ----------------------------------------------------------------------
+
+
+def _scaled(scale_shape: Any, law: str) -> dict[str, Any]:
+    """Return the fields of a bug that only calls with codes, and with scales of a shape, show."""
+    features = (*(name for name in ATTENTION if name in _OPTIONS), *PAGED, *QUANTISED)
+    conventions = Conventions(scale_shape=scale_shape)
+    promises = {"arithmetic": "float64-int8", "features": features, "conventions": conventions}
+    return {"law": law, "promises": promises, "only_under": {"scale_shape": scale_shape}}
+
+
+@bug.in_step(
+    "head_scales_of",
+    **_scaled("head", _ALONE),
+    effect="All sequences but the first have wrong scores and outputs, as soon as scales differ.",
+    repair="Read the scales at the place of the sequence.",
+    citations="ROCm/rocm-libraries#10474; vllm-project/vllm#42580",
+)
+def paged_scale_of_sequence_0(scale: Array, sequence: int) -> Array:
+    """The code reads the scales of sequence 0 for all sequences."""
+    return head_scales_of(scale, 0)
+
+
+@bug.in_step(
+    "slot_scales_of",
+    **_scaled("token", _ORDER),
+    effect="A sequence whose pages are not in order multiplies its codes by scales of other pages.",
+    repair="Read scales at the number of the page, as codes.",
+    origin="codes are read through the table, and an array of scales that was added later is not",
+)
+def paged_scale_by_place_in_the_table(scale: Array, paging: Paging, sequence: int) -> Array:
+    """The code reads the scales of a page at its place in the table instead of its number."""
+    places = np.broadcast_to(np.arange(paging.table.shape[1]), paging.table.shape)
+    return slot_scales_of(scale, paging._replace(table=places), sequence)
+
+
+@bug.in_step(
+    "slot_scales_of",
+    **_scaled("token", _SIZES),
+    effect="All keys of a page have the scale of its first key.",
+    repair="Read a scale for each slot.",
+    origin="a kernel with one scale for each page is called with one for each slot; compare "
+    "ROCm/composable_kernel#3696",
+)
+def paged_scale_of_the_first_slot(scale: Array, paging: Paging, sequence: int) -> Array:
+    """The code reads the scale of the first slot of a page for all its slots."""
+    return slot_scales_of(np.broadcast_to(scale[:, :1], scale.shape), paging, sequence)

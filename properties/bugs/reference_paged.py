@@ -14,6 +14,7 @@ from properties.bugs.reference_attention import attention
 __all__ = [
     "Paging",
     "first_query_position",
+    "head_scales_of",
     "key_count",
     "page_contents",
     "page_places",
@@ -22,8 +23,13 @@ __all__ = [
     "query_rows_of",
     "rows_of_batch",
     "sequence_keys",
+    "sequence_scales",
+    "slot_scales_of",
     "slots_first",
 ]
+
+
+_SCALES = "q_scale", "k_scale", "v_scale"
 
 
 class Paging(NamedTuple):
@@ -70,6 +76,31 @@ def sequence_keys(pages: Array, paging: Paging, sequence: int) -> Array:
     return page_contents(pages, pages_of(paging, sequence, entries), slots).swapaxes(0, 1)
 
 
+def head_scales_of(scale: Array, sequence: int) -> Array:
+    """Return the scale of each key head of a sequence."""
+    return np.asarray(scale[sequence])
+
+
+def slot_scales_of(scale: Array, paging: Paging, sequence: int) -> Array:
+    """Return the scales of the keys or values of a sequence, with the axis of heads first."""
+    return sequence_keys(scale, paging, sequence)
+
+
+def sequence_scales(scales: Any, paging: Paging, sequence: int) -> Any:
+    """Return the scales of q, k and v of a sequence, as attention takes them, by name."""
+    found: dict[str, Any] = {}
+    for name, scale in scales.items():
+        if declared().scale_shape == "tensor":
+            found[name] = scale
+        elif declared().scale_shape == "head":
+            found[name] = head_scales_of(scale, sequence)
+        elif name == "q_scale":
+            found[name] = scale[query_rows_of(paging, sequence)].swapaxes(0, 1)
+        else:
+            found[name] = slot_scales_of(slots_first(scale), paging, sequence)
+    return found
+
+
 def rows_of_batch(q: Array) -> Array:
     """Return the queries of all sequences in one axis of rows."""
     return q if q.ndim == 3 else q.reshape(q.shape[0] * q.shape[1], *q.shape[2:])
@@ -93,13 +124,21 @@ def paged_attention(
     query_rows, k_pages, v_pages = rows_of_batch(q), slots_first(k_pages), slots_first(v_pages)
     boundaries = q.shape[1] * np.arange(len(lengths) + 1) if cu_q is None else cu_q
     paging = Paging(block_table, lengths, k_pages.shape[1], boundaries)
+    scales = {name: x for name in _SCALES if (x := of_attention.pop(name, None)) is not None}
+    if "q_scale" in scales and np.ndim(scales["q_scale"]) > 2 and cu_q is None:
+        scales["q_scale"] = scales["q_scale"].reshape(-1, *scales["q_scale"].shape[2:])
     out, lse = np.zeros((*query_rows.shape[:2], v_pages.shape[-1])), np.zeros(query_rows.shape[:2])
     for sequence in range(len(lengths)):
         own_rows = query_rows_of(paging, sequence)
         queries = query_rows[own_rows].swapaxes(0, 1)
         k, v = sequence_keys(k_pages, paging, sequence), sequence_keys(v_pages, paging, sequence)
         sequence_output, sequence_lse = attention(
-            queries, k, v, offset=first_query_position(paging, sequence), **of_attention
+            queries,
+            k,
+            v,
+            offset=first_query_position(paging, sequence),
+            **sequence_scales(scales, paging, sequence),
+            **of_attention,
         )
         out[own_rows], lse[own_rows] = sequence_output.swapaxes(0, 1), sequence_lse.swapaxes(0, 1)
     if cu_q is not None:

@@ -116,6 +116,9 @@ _PAGED = (
         array("cu_q", "boundaries", Kind.LENGTHS),
     ),
 )
+_PAGED_SCALES = optional(
+    *(array(f"{codes.name[0]}_scale", " ".join(codes.axes), Kind.SCALES, broadcasts=True) for codes in _PAGED[:3])
+)
 _PAGED_OUT = array("out", "* n_q num_heads value_dim")
 
 _TOKENS = (
@@ -236,7 +239,7 @@ OPERATIONS: dict[str, Operation] = {
             *_PACKING,
             "dead_gradients",
         ),
-        _operation("paged_attention", _PAGED, (_PAGED_OUT, _HEADED_LSE), *_PAGING),
+        _operation("paged_attention", (*_PAGED, *_PAGED_SCALES), (_PAGED_OUT, _HEADED_LSE), *_PAGING, *_QUANTISING),
         _operation("merge_attention", _PARTS, (_OUT, array("lse", "* n_q", Kind.LOG_SUM_EXP)), "dead_rows", "lse_base"),
         _operation("alibi_slopes", (size("num_heads"),), (array("slopes", "num_heads", Kind.ALIBI),), "alibi_slopes"),
         _operation(

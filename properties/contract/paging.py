@@ -10,13 +10,13 @@ from oracles.ball import Array
 from oracles.paged import page_numbers, page_rows
 
 __all__ = [
-    *("Gathered", "flat", "gathered", "in_order", "page_count", "pages_are_shared", "queries_of", "slots_of"),
-    *("unused_entries", "unused_slots", "with_sequences"),
+    *("Gathered", "flat", "gathered", "in_order", "page_arrays", "page_count", "pages_are_shared"),
+    *("queries_of", "query_arrays", "slots_of", "unused_entries", "unused_slots", "with_sequences"),
 ]
 
 Case = dict[str, Any]
-Gathered = list[tuple[Array, Array]]
-"""The keys and the values of each sequence."""
+Gathered = list[tuple[Array, ...]]
+"""The keys and the values of each sequence, and their scales if these belong to slots."""
 
 
 def page_count(length: int, page_size: int) -> int:
@@ -56,10 +56,26 @@ def flat(x: Array) -> Array:
     return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
 
+def page_arrays(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the arrays with an entry for each slot: keys, values, and scales of slots."""
+    names = ("k_pages", "v_pages", "k_scale", "v_scale")
+    return tuple(name for name in names if given.get(name) is not None and given[name].ndim == 4)
+
+
+def query_arrays(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the arrays with an entry for each query: queries, and their scale if it belongs
+    to rows.
+    """
+    scale = given.get("q_scale")
+    return ("q",) if scale is None or scale.ndim < given["q"].ndim else ("q", "q_scale")
+
+
 def gathered(given: Mapping[str, Any]) -> Gathered:
-    """Return the keys and the values of each sequence, in the order of their positions."""
-    k, v = (flat(given[name]) for name in ("k_pages", "v_pages"))
-    return [(k[slots], v[slots]) for slots in slots_of(given)]
+    """Return the keys and the values of each sequence, in the order of their positions, with their
+    scales if these belong to slots.
+    """
+    arrays = [flat(given[name]) for name in page_arrays(given)]
+    return [tuple(x[slots] for x in arrays) for slots in slots_of(given)]
 
 
 def in_order(given: Mapping[str, Any], sequence_keys: Gathered, page_size: int) -> Case:
@@ -67,32 +83,39 @@ def in_order(given: Mapping[str, Any], sequence_keys: Gathered, page_size: int) 
     behind the other, and the table has no more entries than the longest sequence needs. Unused
     slots are 0, and so are unused entries of the table.
     """
-    page_counts = [page_count(len(k), page_size) for k, _ in sequence_keys]
+    page_counts = [page_count(len(of_sequence[0]), page_size) for of_sequence in sequence_keys]
     starts, total = np.cumsum([0, *page_counts]), sum(page_counts)
     block_table = np.zeros((len(sequence_keys), max([1, *page_counts])), np.int32)
-    pages = [np.zeros((max(total, 1), page_size, *given[name].shape[2:])) for name in ("k_pages", "v_pages")]
+    names = page_arrays(given)
+    pages = [np.zeros((max(total, 1), page_size, *given[name].shape[2:])) for name in names]
     for sequence, of_sequence in enumerate(sequence_keys):
         block_table[sequence, : page_counts[sequence]] = starts[sequence] + np.arange(page_counts[sequence])
         for all_pages, keys_or_values in zip(pages, of_sequence, strict=True):
             slots = flat(all_pages)[starts[sequence] * page_size :]
             slots[: len(keys_or_values)] = keys_or_values
-    lengths = np.array([len(k) for k, _ in sequence_keys], np.int32)
-    return {**given} | {"k_pages": pages[0], "v_pages": pages[1], "block_table": block_table, "lengths": lengths}
+    lengths = np.array([len(of_sequence[0]) for of_sequence in sequence_keys], np.int32)
+    return {**given} | dict(zip(names, pages, strict=True)) | {"block_table": block_table, "lengths": lengths}
 
 
-def queries_of(given: Mapping[str, Any], sequence: int) -> Array:
-    """Return the queries of a sequence: (n_q, num_heads, head_dim)."""
+def queries_of(given: Mapping[str, Any], sequence: int, name: str = "q") -> Array:
+    """Return the queries of a sequence: (n_q, num_heads, head_dim), or their scale."""
     cu_q = given["cu_q"]
-    return np.asarray(given["q"][sequence] if cu_q is None else given["q"][cu_q[sequence] : cu_q[sequence + 1]])
+    return np.asarray(given[name][sequence] if cu_q is None else given[name][cu_q[sequence] : cu_q[sequence + 1]])
 
 
-def with_sequences(given: Mapping[str, Any], order: Sequence[int], queries: Sequence[Array] | None = None) -> Case:
-    """Return the case with these sequences in this order. `queries` replace the queries of the sequences.
-    Rows of queries that no sequence uses are left out.
+def with_sequences(given: Mapping[str, Any], order: Sequence[int], queries: Sequence[slice] | None = None) -> Case:
+    """Return the case with these sequences in this order. `queries` says which queries of each sequence
+    are left; all by default. Rows of queries that no sequence uses are left out.
     """
-    query_rows = [queries_of(given, sequence) for sequence in order] if queries is None else [*queries]
-    changed_case = {**given} | {name: given[name][[*order]] for name in ("block_table", "lengths")}
-    if given["cu_q"] is None:
-        return changed_case | {"q": np.stack(query_rows) if query_rows else given["q"][:0]}
-    cu_q = np.cumsum([0, *map(len, query_rows)]).astype(given["cu_q"].dtype)
-    return changed_case | {"q": np.concatenate([given["q"][:0], *query_rows]), "cu_q": cu_q}
+    kept = [slice(None)] * len(order) if queries is None else queries
+    scales = [name for name in ("q_scale", "k_scale", "v_scale") if given.get(name) is not None]
+    of_heads = [name for name in scales if given[name].ndim == 2]
+    changed_case = {**given} | {name: given[name][[*order]] for name in ("block_table", "lengths", *of_heads)}
+    for name in query_arrays(given):
+        rows = [queries_of(given, b, name)[part] for b, part in zip(order, kept, strict=True)]
+        if given["cu_q"] is None:
+            changed_case[name] = np.stack(rows) if rows else given[name][:0]
+        else:
+            changed_case[name] = np.concatenate([given[name][:0], *rows])
+            changed_case["cu_q"] = np.cumsum([0, *map(len, rows)]).astype(given["cu_q"].dtype)
+    return changed_case

@@ -4,6 +4,9 @@ an implementation gets them.
 In a case (the arguments of one test) a scale has all axes of its codes, of size 1 where entries share
 it, and the channels of a block have equal entries. `conventions.scale_shape` says which shape is
 passed.
+
+In a case of paged attention a scale has the shape (), (sequences, kv_heads), or the axes of its codes,
+with blocks in place of channels. Sequences that share a page may have scales of their own.
 """
 
 from collections.abc import Mapping
@@ -51,13 +54,19 @@ def scales_fit(given: Mapping[str, Any], conventions: Conventions) -> bool:
 def handed(given: Mapping[str, Any], conventions: Conventions) -> dict[str, Any]:
     """Return the arguments of a call by name, with scales in the shapes that are passed."""
     scales = {name: given[name] for name in QUANTISED if given.get(name) is not None}
-    return {**given} | {name: shared_scale(scale, given, name, conventions) for name, scale in scales.items()}
+    found = {name: shared_scale(scale, given, name, conventions) for name, scale in scales.items()}
+    if "block_table" in given and conventions.page_layout == "heads_first":
+        turned = {name: scale for name, scale in found.items() if name != "q_scale" and scale is not None}
+        found |= {name: np.swapaxes(scale, 1, 2) for name, scale in turned.items() if scale.ndim > 2}
+    return {**given} | found
 
 
 def shared_scale(scale: Array, given: Mapping[str, Any], name: str, conventions: Conventions) -> Array | None:
     """Return a scale in the shape that the convention passes; None if entries differ that this shape
     shares, or if the scale does not belong to the codes.
     """
+    if "block_table" in given:
+        return _paged_scale(scale, given, name, conventions.scale_shape)
     codes = given[name[0]]
     if scale.ndim != codes.ndim or any(n not in (1, size) for n, size in zip(scale.shape, codes.shape, strict=True)):
         return None
@@ -77,6 +86,16 @@ def shared_scale(scale: Array, given: Mapping[str, Any], name: str, conventions:
         return _of_key_heads(np.broadcast_to(scale[..., 0, 0], (*batch, heads)), given["k"].shape[-3], conventions)
     blocks, block = np.broadcast_to(scale, codes.shape)[..., :: BLOCKS[kind]], BLOCKS[kind]
     return blocks if width % block == 0 and (np.repeat(blocks, block, -1) == scale).all() else None
+
+
+def _paged_scale(scale: Array, given: Mapping[str, Any], name: str, kind: str) -> Array | None:
+    """Return a scale of paged attention in the shape that is passed; None if it has another shape."""
+    *rows, width = given["q" if name == "q_scale" else f"{name[0]}_pages"].shape
+    heads, blocks = (len(given["lengths"]), given["k_pages"].shape[2]), width // BLOCKS.get(kind, max(width, 1))
+    wanted = {"tensor": (), "head": heads}.get(kind, (*rows, max(blocks, 1)))
+    if scale.shape != wanted or width % BLOCKS.get(kind, 1):
+        return None
+    return scale[..., 0] if kind == "token" else scale
 
 
 def _of_key_heads(scale: Array, key_heads: int, conventions: Conventions) -> Array | None:

@@ -121,7 +121,7 @@ def _changed(argument: Any, increment: int | None, ends_with_rows: bool) -> Any:
         return None
     if increment is not None:
         return argument + increment
-    reverses = isinstance(argument, np.ndarray) and argument.size
+    reverses = isinstance(argument, np.ndarray) and argument.size and argument.ndim
     return np.ascontiguousarray(np.flip(argument, -2 if ends_with_rows else -1)) if reverses else argument
 
 

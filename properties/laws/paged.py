@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oracles.ball import Ball
+from properties.contract.features import QUANTISED
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.paging import (
@@ -15,9 +16,11 @@ from properties.contract.paging import (
     flat,
     gathered,
     in_order,
+    page_arrays,
     page_count,
     pages_are_shared,
     queries_of,
+    query_arrays,
     unused_slots,
     with_sequences,
 )
@@ -78,7 +81,7 @@ def _moved(subject: Subject, case: Case, choose: Choices) -> Case:
     for table_row, length in zip(block_table, case["lengths"].tolist(), strict=True):
         count = page_count(length, case["k_pages"].shape[1])
         table_row[:count] = new_numbers[table_row[:count]]
-    return case | {name: case[name][new_order] for name in ("k_pages", "v_pages")} | {"block_table": block_table}
+    return case | {name: case[name][new_order] for name in page_arrays(case)} | {"block_table": block_table}
 
 
 def _lengthened(subject: Subject, case: Case, choose: Choices) -> Case:
@@ -128,7 +131,8 @@ def _in_one_axis(subject: Subject, case: Case, choose: Choices) -> Case | None:
     if case["cu_q"] is not None:
         return None
     q = case["q"]
-    return case | {"q": flat(q), "cu_q": (q.shape[1] * np.arange(len(q) + 1)).astype(np.int32)}
+    rows = {name: flat(case[name]) for name in query_arrays(case)}
+    return case | rows | {"cu_q": (q.shape[1] * np.arange(len(q) + 1)).astype(np.int32)}
 
 
 def _one_page_size(implementation: Implementation) -> str:
@@ -203,7 +207,6 @@ def decoding_a_query_alone_gives_the_same_as_in_a_chunk(
     if case["causal"] is False or reads_masked_keys or max(query_counts, default=0) < 2:
         return False
     queries = [slice(place, place + 1) for place in kept_places]
-    query_rows = [queries_of(case, b)[each] for b, each in enumerate(queries)]
     ends = [
         length - max(n - 1 - place, 0)
         for length, n, place in zip(case["lengths"], query_counts, kept_places, strict=True)
@@ -211,7 +214,7 @@ def decoding_a_query_alone_gives_the_same_as_in_a_chunk(
     has_dead_rows = any(n and end <= 0 for n, end in zip(query_counts, ends, strict=True))
     if has_dead_rows and subject.conventions.dead_rows == "uniform":  # a mean over other numbers of keys
         return False
-    changed = with_sequences(case, range(len(query_counts)), query_rows)
+    changed = with_sequences(case, range(len(query_counts)), queries)
     changed["lengths"] = np.maximum(ends, 0).astype(case["lengths"].dtype)
     if not subject.takes(*changed.values()):
         return False
@@ -226,10 +229,9 @@ def a_query_with_one_key_returns_its_value(subject: Subject, *arguments: Any) ->
     """
     case = _OPERATION.named(arguments)
     with_keys = [b for b, length in enumerate(case["lengths"]) if length > 0 and len(queries_of(case, b))]
-    query_rows = [queries_of(case, b)[:1] for b in with_keys]
-    changed = with_sequences(case, with_keys, query_rows) | {"sink": None, "window": None}
+    changed = with_sequences(case, with_keys, [slice(1)] * len(with_keys)) | {"sink": None, "window": None}
     changed["lengths"] = np.ones(len(with_keys), case["lengths"].dtype)
-    if not with_keys or not subject.takes(*changed.values()):
+    if not with_keys or case["v_scale"] is not None or not subject.takes(*changed.values()):
         return False
     out, _ = subject(*changed.values())
     first_values = case["v_pages"][changed["block_table"][:, 0], 0]
@@ -261,6 +263,8 @@ def pages_give_the_same_as_attention_on_gathered_keys(
     """
     case = _OPERATION.named(arguments)
     b = choose.integer(0, len(case["lengths"]) - 1)
+    if any(case[name] is not None for name in QUANTISED):  # attention takes scales in other shapes
+        return False
     q, (k, v) = queries_of(case, b), gathered(case)[b]
     options = {name: case[name] for name in ("scale", "window", "softcap", "sink", "alibi")}
     options |= {"causal": None if case["causal"] is False else True, "offset": len(k) - len(q)}

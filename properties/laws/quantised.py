@@ -15,7 +15,7 @@ from properties.laws.law import Laws
 from properties.strategies.choices import Choices
 
 law = Laws()
-_ATTENTION = "attention"
+_ATTENTION, _PAGED = "attention", "paged_attention"
 
 
 def _needs(*names: str) -> Callable[[Implementation], str]:
@@ -43,7 +43,7 @@ def _check(subject: Subject, case: Sequence[Any], changes: Mapping[str, float], 
     return True
 
 
-@law(_ATTENTION, exempts=_needs("q_scale", "k_scale"), name="a factor moves from k_scale to q_scale")
+@law(_ATTENTION, _PAGED, exempts=_needs("q_scale", "k_scale"), name="a factor moves from k_scale to q_scale")
 def a_factor_moves_from_k_scale_to_q_scale(subject: Subject, *case: Any, choose: Choices) -> bool:
     """For every power of two f: numbers of queries f times as large, and numbers of keys f times as
     small, by their scales, give the same result.
@@ -52,7 +52,7 @@ def a_factor_moves_from_k_scale_to_q_scale(subject: Subject, *case: Any, choose:
     return _check(subject, case, {"q_scale": factor, "k_scale": 1 / factor})
 
 
-@law(_ATTENTION, exempts=_needs("v_scale"), name="v_scale is a factor of the output, not of lse")
+@law(_ATTENTION, _PAGED, exempts=_needs("v_scale"), name="v_scale is a factor of the output, not of lse")
 def v_scale_is_a_factor_of_the_output(subject: Subject, *case: Any, choose: Choices) -> bool:
     """For every power of two f: values that are f times as large, by their scale, make the output f
     times as large, and do not change the log-sum-exp.
@@ -61,7 +61,7 @@ def v_scale_is_a_factor_of_the_output(subject: Subject, *case: Any, choose: Choi
     return _check(subject, case, {"v_scale": factor}, factor)
 
 
-@law(_ATTENTION, exempts=_needs("k_scale"), name="k_scale acts as a factor of scale")
+@law(_ATTENTION, _PAGED, exempts=_needs("k_scale"), name="k_scale acts as a factor of scale")
 def k_scale_acts_as_a_factor_of_scale(subject: Subject, *case: Any, choose: Choices) -> bool:
     """For every power of two f, if `scale` is given: numbers of keys that are f times as large, by their
     scale, and a scale of scores divided by f, give the same result.

@@ -20,7 +20,7 @@ _SPREADS = (0, 3, 3, 8)
 
 def are_scaled(operation: Operation, parameter: str, implementation: Implementation) -> bool:
     """Return whether a parameter has codes on a grid that get a scale in every call."""
-    scale = f"{parameter}_scale"
+    scale = f"{parameter[0]}_scale" if parameter in CODES else ""
     on_grid = scale in scales_of(implementation.resolved_arithmetic)
     return on_grid and scale in operation.options and scale in implementation.features
 
@@ -50,9 +50,9 @@ def codes(shape: tuple[int, ...], grid: Format, choose: Choices) -> Array:
 def scale(
     parameter: str, implementation: Implementation, sizes: Mapping[str, int], lead: tuple[int, ...], choose: Choices
 ) -> Array:
-    """Return a scale of q, k or v with all axes of the codes, of size 1 where entries share it. The
-    numbers that the codes stand for are everyday ones. The scales of heads, tokens or blocks may be
-    close to each other or far apart.
+    """Return a scale of q, k or v with all axes of the codes, of size 1 where entries share it; with pages
+    as `properties.contract.quantising` says. The numbers that the codes stand for are everyday ones.
+    The scales of heads, tokens or blocks may be close to each other or far apart.
     """
     kind, name = implementation.resolved_conventions.scale_shape, parameter[0]
     grid: Format = getattr(implementation.resolved_arithmetic, CODES[name])
@@ -62,10 +62,17 @@ def scale(
     shape = {"tensor": (1,) * (len(lead) + 3), "head": (*lead, groups, 1, 1)}.get(
         kind, (*lead, heads, rows, max(width // block, 1))
     )
+    is_paged = "num_pages" in sizes
+    if is_paged:
+        axes = (*lead, rows, heads) if name == "q" else (sizes["num_pages"], sizes["page_size"], heads)
+        blocks = max(width // block, 1)
+        shape = {"tensor": (), "head": (sizes["sequences"], groups)}.get(kind, (*axes, blocks))
     powers = np.rint(choose.among(_SPREADS) * choose.uniform(shape))
     drawn = 2.0 ** (powers - np.rint(np.log2(usual_size(grid)))) * choose.among([1.0, 0.25, 4.0])
     if choose.happens(0.7):
         drawn = drawn * (1 + choose.integers(0, 2**20, shape) / 2.0**20)
+    if is_paged:
+        return np.asarray(drawn)
     if kind == "head" and name == "q":
         is_tiled, group = implementation.resolved_conventions.kv_heads == "tile", heads // groups
         drawn = np.tile(drawn, (group, 1, 1)) if is_tiled else np.repeat(drawn, group, -3)

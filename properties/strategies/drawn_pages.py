@@ -8,9 +8,21 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from oracles.formats import Format
+from properties.contract.features import QUANTISED
 from properties.contract.implementation import Implementation, combined
 from properties.contract.packing import rows_of
-from properties.contract.paging import gathered, in_order, page_count, queries_of, unused_slots, with_sequences
+from properties.contract.paging import (
+    gathered,
+    in_order,
+    page_arrays,
+    page_count,
+    queries_of,
+    query_arrays,
+    unused_slots,
+    with_sequences,
+)
+from properties.contract.quantising import CODES
 from properties.strategies.choices import Choices
 from properties.strategies.domain import Case, Domain
 from properties.strategies.sizes import UnsupportedError
@@ -104,15 +116,24 @@ def _filled(implementation: Implementation, numbers: Sequence[Table], num_pages:
 def poison(implementation: Implementation, case: Case, choose: Choices) -> None:
     """Fill the slots that no sequence reads, and the rows of queries that no sequence uses: with NaN
     if the adapter declares that masked values are not read, else with a large number, its negative,
-    or zeros.
+    or zeros. Codes stay on their grid.
     """
     is_unread = implementation.resolved_conventions.blocked_values == "unread"
-    numbers = [np.nan] if is_unread else [_POISON, -_POISON, 0.0]
-    unused = unused_slots(case)
-    for name in ("k_pages", "v_pages"):
-        case[name][unused] = choose.among(numbers)
+    arithmetic, unused = implementation.resolved_arithmetic, unused_slots(case)
+
+    def number(name: str) -> float:
+        if name in QUANTISED:
+            return np.nan if is_unread else _POISON
+        grid: Format | None = getattr(arithmetic, CODES[name])
+        if grid is not None:
+            return choose.among([min(_POISON, grid.largest), -min(_POISON, grid.largest), 0.0])
+        return choose.among([np.nan] if is_unread else [_POISON, -_POISON, 0.0])
+
+    for name in page_arrays(case):
+        case[name][unused] = number(name)
     if case["cu_q"] is not None:
-        case["q"][int(case["cu_q"][-1]) :] = choose.among(numbers)
+        for name in query_arrays(case):
+            case[name][int(case["cu_q"][-1]) :] = number(name)
 
 
 def fewer(case: Case) -> Iterator[Case]:
@@ -139,7 +160,7 @@ def _fewer_queries(case: Case) -> Iterator[Case]:
     for place in range(1 if is_batch and queries else len(queries)):
         count = len(queries[place])
         for fewer_rows in dict.fromkeys(n for n in (1, count // 2, count - 1) if 0 < n < count):
-            cut = [x[-fewer_rows:] if is_batch or b == place else x for b, x in enumerate(queries)]
+            cut = [slice(-fewer_rows, None) if is_batch or b == place else slice(None) for b in range(len(queries))]
             yield with_sequences(case, range(len(queries)), cut)
 
 
