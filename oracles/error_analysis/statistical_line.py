@@ -208,7 +208,7 @@ class KeyGradient:
         if self.heads.sums is not None:
             variance = variance + spreads(x.arithmetic)["output"] ** 2 * (self.heads.sums**2).sum(axis=0)
         additions = _additions(x.arithmetic, "queries_sum", len(x.q)) * (self.size + np.abs(self.value)) / 2
-        return x.deviations * equal * (np.sqrt(variance) + additions) + self.lost
+        return np.asarray(x.deviations * equal * (np.sqrt(variance) + additions) + self.lost)
 
 
 def forward(x: Point) -> Array:
@@ -330,14 +330,14 @@ def _add_grad_keys(
 def _variance_of_values(x: Point, weights: Softmax, of: GradWeights, scores: GradScores) -> Array:
     """Return the variance of the weights of some rows, as factors of the cotangents in dv."""
     relative = of.weight + scores.common**2 + spreads(x.arithmetic)["weights"] ** 2
-    return weights.p**2 * relative
+    return np.asarray(weights.p**2 * relative)
 
 
 def _lost_by_values(x: Point, weights: Softmax, tail: NDArray[np.bool_]) -> Array:
     """Return the part of each weight of some rows that may be lost in dv."""
     lost_below = losses(x.arithmetic)
     flushed = weights.p < max(lost_below["saved_weights"], lost_below["weights"])
-    return weights.p * np.maximum(tail | flushed, weights.thin)
+    return np.asarray(weights.p * np.maximum(tail | flushed, weights.thin))
 
 
 def _delta(x: Point, weights: Softmax, of: GradWeights) -> Array:
@@ -382,7 +382,7 @@ def _delta_of_weights(x: Point, weights: Softmax, of: GradWeights) -> Array:
 def _scores(x: Point, rows: slice) -> Array:
     """Return the scores of some rows, −∞ for masked keys."""
     s = x.scale * (x.q[rows] @ x.k.T)
-    return s if x.visible is None else np.where(x.visible[rows], s, -np.inf)
+    return np.asarray(s if x.visible is None else np.where(x.visible[rows], s, -np.inf))
 
 
 def _weights(x: Point, rows: slice) -> Array:
@@ -458,13 +458,13 @@ def _variance_of_scores(x: Point, rows: slice, s: Array) -> Array:
     operands = 2 * (spread["product"] ** 2 + spread["scale_on_inputs"] ** 2)
     score_size = _finite_size(s)
     additions = (spread["dot"] * sqrt(d + 4) * (product_size + score_size) / 2) ** 2
-    return additions + (spread["stored_scores"] * score_size) ** 2 + operands * squares
+    return np.asarray(additions + (spread["stored_scores"] * score_size) ** 2 + operands * squares)
 
 
 def _moved_by_thin_operands(x: Point, rows: slice) -> Array:
     """Return how far operands that are flushed may move each score of some rows, at most 1."""
     q = x.q[rows]
-    return np.minimum(abs(x.scale) * _thin_products(x.arithmetic, q, x.k), 1.0)
+    return np.asarray(np.minimum(abs(x.scale) * _thin_products(x.arithmetic, q, x.k), 1.0))
 
 
 def _flushed_scores(x: Point, scores: Array) -> Array:
@@ -582,7 +582,7 @@ def _longest_run(ordered: Array) -> Array:
 def _rounded(a: Arithmetic, value: Array, error: Array) -> Array:
     """Return the error of a value after its rounding to the output's format."""
     rounded = spreads(a)["output"] * (np.abs(value) + error)
-    return error + rounded + a.output.smallest_normal
+    return np.asarray(error + rounded + a.output.smallest_normal)
 
 
 def _finite_size(x: Array) -> Array:
@@ -600,7 +600,7 @@ def _thin_products(a: Arithmetic, x: Array, y: Array) -> Array | float:
     thin_x, thin_y = _thin(a, x), _thin(a, y)
     if not (thin_x.any() or thin_y.any()):
         return 0.0
-    return thin_x @ np.abs(y).T + np.abs(x) @ thin_y.T
+    return np.asarray(thin_x @ np.abs(y).T + np.abs(x) @ thin_y.T)
 
 
 def _thin(a: Arithmetic, x: Array) -> Array:

@@ -90,7 +90,7 @@ def gate(
     """
     if os.name != "posix":
         raise ValueError(f"The gate needs processes as POSIX has them, which {sys.platform} does not.")
-    _require_sensible(candidate, functions, quick, interpret, seed, limits, promises)
+    _require_sensible(candidate, functions, {"quick": quick, "interpret": interpret}, seed, limits, promises)
     seed, start = secrets.randbits(32) if seed is None else seed, time.monotonic()
     limits = limits or usual_limits(quick, interpret)
     interpreted = installed() if interpret else ()
@@ -140,7 +140,7 @@ def gate(
 
 
 def _require_sensible(
-    candidate: Any, functions: Any, quick: Any, interpret: Any, seed: Any, limits: Any, promises: Mapping[str, Any]
+    candidate: Any, functions: Any, flags: Mapping[str, Any], seed: Any, limits: Any, promises: Mapping[str, Any]
 ) -> None:
     """Raise TypeError for an argument of another type, and for a declaration that does not exist."""
     are_names = isinstance(functions, Mapping) and all(
@@ -155,8 +155,7 @@ def _require_sensible(
             functions is None or are_names,
             "a mapping from a file's functions to operations, by names",
         ),
-        ("quick", quick, isinstance(quick, bool), "a bool"),
-        ("interpret", interpret, isinstance(interpret, bool), "a bool"),
+        *((flag, value, isinstance(value, bool), "a bool") for flag, value in flags.items()),
         (
             "seed",
             seed,
