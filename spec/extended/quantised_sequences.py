@@ -1,8 +1,8 @@
 """Attention over quantised codes in packed sequences and in pages.
 
-This module is not TorchLean's: see `spec.extended`. Codes, grids and scales are those of
-`spec.extended.quantised`; sequences and pages are those of `spec.extended.packed` and
-`spec.extended.paged`. The shape of a scale says what shares it:
+This module is not TorchLean's: see `spec.extended`. `spec.extended.quantised` defines codes, grids
+and scales. `spec.extended.packed` and `spec.extended.paged` define sequences and pages. The shape of
+a scale says what shares it:
 
     ()                          all codes
     (sequences, HKv)            the codes of a head of a sequence; a query head uses its key head's scale
@@ -69,7 +69,7 @@ def quantised_paged_attention(
     """Return (out, lse) of `paged_attention` of the numbers that the codes stand for. The options are
     grid, q_scale, k_scale, v_scale, fp8_scale, and all options of `paged_attention`.
 
-    Each sequence reads pages of its own, which hold its numbers.
+    The pages are written out for each sequence, with its numbers.
 
     Edge cases: see `paged_attention` and `dequantised`. An array without a scale holds any numbers.
 
