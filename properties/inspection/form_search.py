@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from properties import interpreters
 from properties.contract.caller import Observer
 from properties.contract.operations import BATCH, OPERATIONS, Operation
 from properties.inspection.array import Array
@@ -27,6 +28,7 @@ from properties.inspection.signatures import ways
 
 __all__ = ["NoFormError", "form_of"]
 
+_OF_INTERPRETERS = "kernels in an interpreter are judged in float32, as most of them compute on a GPU"
 _MOST_CALLS = 40
 _FEW_ROWS = 16
 _DTYPES = ("float64", "float32", "float16", "bfloat16")
@@ -142,6 +144,9 @@ def _find_at(trials: Trials, trial: Trial, form: Form, dtypes: Sequence[str]) ->
     """Find the first of some number types with which a call works."""
     trials.is_unchecked &= dtypes[0] != _DTYPES[0]
     for dtype in dtypes:
+        if dtype == "float64" and interpreters.is_interpreting():
+            trials.refuse(dtype, _OF_INTERPRETERS)
+            continue
         try:
             found, base = trials.with_results(replace(form, dtypes=(dtype,)), trial)
         except RefusedError as refused:

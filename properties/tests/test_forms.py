@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from properties import verify
+from properties import interpreters, verify
 from properties.bugs.reference import REFERENCE
 from properties.contract.operations import OPERATIONS
 from properties.inspection.array_libraries import libraries_of
@@ -294,6 +294,13 @@ def test_a_log_sum_exp_of_float32_is_no_missing_one():
     assert not form.words
     assert form.dtype == "float32"
     assert Refusal("float64", "lse has dtype float32, but should have dtype float64.") in form.refusals
+
+
+def test_a_kernel_in_an_interpreter_is_tried_in_float32_first(monkeypatch):
+    monkeypatch.setattr(interpreters, "is_interpreting", lambda: True)
+    form = form_of(REFERENCE["attention"], "attention")
+    assert form.dtype == "float32"
+    assert form.refusals[0].error.startswith("kernels in an interpreter are judged in float32")
 
 
 def test_a_function_that_needs_a_mask_gets_one():

@@ -69,11 +69,8 @@ def looked_at(implementation: Implementation, name: str, observe: Observer | Non
     if "arithmetic" in implementation.undeclared and form.dtype != "float64":
         changes["arithmetic"] = made.arithmetic
         reasons = {refusal.what: refusal.error.rstrip(".") for refusal in form.refusals}
-        found.append(NotTaken(name, "float64 arrays", reasons.get("float64", error), 1))
-    elif "arithmetic" in implementation.undeclared and interpreters.is_interpreting():
-        changes["arithmetic"] = "float32"
-        reason = "kernels in an interpreter are judged in float32, as most of them compute on a GPU"
-        found.append(NotTaken(name, "float64 arrays", reason, 0))
+        calls = 0 if interpreters.is_interpreting() else 1
+        found.append(NotTaken(name, "float64 arrays", reasons.get("float64", error), calls))
     if not made.support.sums:
         found.append(NotTaken(name, "log-sum-exp", "it returns the output alone", 0))
     return Look(replace(implementation, **changes), tuple(found))
