@@ -81,8 +81,10 @@ def require_planned(laws: Iterable[str] | None, planned: Iterable[Law]) -> None:
     _require_names("laws", () if laws is None else laws)
     ids = {law.id for law in planned}
     if missing := [name for name in laws or () if ids.isdisjoint(law.id for law in find(name))]:
+        operations = ", ".join(dict.fromkeys(law.operation for law in find(missing[0])))
         raise ValueError(
-            f"{missing[0]!r} is a law about an operation that is not offered; `attnspec explain` says which."
+            f"{missing[0]!r} is a law of {operations}, which is not offered; `attnspec laws` lists the laws of each "
+            "operation."
         )
 
 
