@@ -1,8 +1,7 @@
 """Attention over quantised codes in packed sequences and in pages.
 
-This module is not TorchLean's: see `spec.extended`. Codes, grids and scales are those of
-`spec.extended.quantised`; sequences and pages are those of `spec.extended.packed` and
-`spec.extended.paged`. The shape of a scale says what shares it:
+This module is not TorchLean's: see `spec.extended`. `spec.extended.quantised` defines codes, grids and
+scales, `spec.extended.packed` sequences, and `spec.extended.paged` pages. The shape of a scale says what shares it:
 
     ()                          all codes
     (sequences, HKv)            the codes of a head of a sequence; a query head uses its key head's scale
@@ -10,7 +9,7 @@ This module is not TorchLean's: see `spec.extended`. Codes, grids and scales are
     the same and blocks         the codes of d / blocks neighbouring channels of it
 
 Sequences that share a page may have different scales per head. A shape that is both (sequences, HKv)
-and (total, H) is per head. Scales of rows and slots that no sequence uses are not read.
+and (total, H) is per head. A scale of an unused row or slot is not read.
 
 Sources: flash-attention, `q_descale`, `k_descale`, `v_descale`; vLLM, FP8 key-value caches
 """
@@ -19,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from spec.context import Context
 from spec.extended.arguments import packed_rows, page_numbers
 from spec.extended.packed import packed_attention
 from spec.extended.paged import paged_attention
@@ -33,21 +31,22 @@ __all__ = ["quantised_packed_attention", "quantised_paged_attention"]
 
 @definition()
 def quantised_packed_attention(
-    q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, grid: str, scalar: Context | None = None, **options: Any
+    q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, **options: Any
 ) -> tuple[Tensor[Array, "totalQ H dV"], Tensor[Array, "H totalQ"]]:
     """Return (out, lse) of `packed_attention` of the numbers that the codes stand for. The options are
-    q_scale, k_scale, v_scale, fp8_scale, and all options of `packed_attention`.
+    grid, q_scale, k_scale, v_scale, fp8_scale, and all options of `packed_attention`.
 
     Edge cases: see `packed_attention` and `dequantised`. An array without a scale holds any numbers.
 
     >>> from spec import REAL64
     >>> q, k, v = np.zeros((2, 1, 1)), np.zeros((3, 1, 1)), np.array([1.0, 3.0, 5.0]).reshape(3, 1, 1)
     >>> scales = np.array([[0.5], [4.0]])  # of the head of both sequences
-    >>> out, _ = quantised_packed_attention(q, k, v, [0, 1, 2], [0, 2, 3], "INT8", REAL64, v_scale=scales)
+    >>> out, _ = quantised_packed_attention(q, k, v, [0, 1, 2], [0, 2, 3], grid="INT8", scalar=REAL64, v_scale=scales)
     >>> out.ravel().round(6).tolist()  # (1 + 3) / 2 · 0.5, and 5 · 4
     [1.0, 20.0]
     """
     scales, convention = _popped(options)
+    grid = options.pop("grid")
     rows = {side: packed_rows(cu, options.get(f"seqused_{side}"), len(x), side)
             for side, cu, x in (("q", cu_q, q), ("k", cu_k, k))}  # fmt: skip
     q_numbers, k_numbers, v_numbers = (
@@ -64,29 +63,28 @@ def quantised_paged_attention(
     v_pages: Any,
     block_table: Any,
     lengths: Any,
-    grid: str,
-    scalar: Context | None = None,
     **options: Any,
 ) -> tuple[Tensor[Array, "*batch nQ H dV"], Tensor[Array, "*batch H nQ"]]:
     """Return (out, lse) of `paged_attention` of the numbers that the codes stand for. The options are
-    q_scale, k_scale, v_scale, fp8_scale, and all options of `paged_attention`.
+    grid, q_scale, k_scale, v_scale, fp8_scale, and all options of `paged_attention`.
 
-    Each sequence reads pages of its own, which hold its numbers.
+    Each sequence reads copies of its pages, which hold its numbers.
 
     Edge cases: see `paged_attention` and `dequantised`. An array without a scale holds any numbers.
 
     >>> from spec import REAL64
     >>> q, k = np.zeros((2, 1, 1, 1)), np.zeros((1, 2, 1, 1))
     >>> v, scales = np.array([1.0, 3.0]).reshape(1, 2, 1, 1), np.array([[0.5], [4.0]])
-    >>> out, _ = quantised_paged_attention(q, k, v, [[0], [0]], [2, 1], "INT8", REAL64, v_scale=scales)
+    >>> out, _ = quantised_paged_attention(q, k, v, [[0], [0]], [2, 1], grid="INT8", scalar=REAL64, v_scale=scales)
     >>> out.ravel().round(6).tolist()  # (1 + 3) / 2 · 0.5 and 1 · 4, from a shared page
     [1.0, 4.0]
-    >>> each = np.array([2.0, np.nan]).reshape(1, 2, 1)  # of each slot; nobody reads the second one
-    >>> out, _ = quantised_paged_attention(q[:1], k, v, [[0]], [1], "INT8", REAL64, v_scale=each)
+    >>> each = np.array([2.0, np.nan]).reshape(1, 2, 1)  # of each slot; the sequence reads the first slot alone
+    >>> out, _ = quantised_paged_attention(q[:1], k, v, [[0]], [1], grid="INT8", scalar=REAL64, v_scale=each)
     >>> out.ravel().tolist()
     [2.0]
     """
     scales, convention = _popped(options)
+    grid = options.pop("grid")
     pages, size, key_heads, _ = k_pages.shape
     numbers = page_numbers(block_table, lengths, pages, size)
     places = [[(row[j // size], j % size) for j in range(n)] for row, n in zip(numbers, np.ravel(lengths), strict=True)]
@@ -124,7 +122,7 @@ def _rows_of_queries(q: Array, scale: Array | None, cu_q: Any) -> tuple[Array, A
 
 
 def _numbers(codes: Array, scale: Array | None, rows: list[slice], grid: str, fp8_scale: str, key_heads: int) -> Array:
-    """Return the numbers of the rows (total, H, d) of all sequences; 0 in rows that none uses."""
+    """Return the numbers of the rows (total, H, d) of all sequences and 0 in unused rows."""
     numbers = replicate(alpha.zero, codes.shape)
     of_rows = scale is not None and scale.shape not in ((), (len(rows), key_heads))
     for b, R in enumerate(rows):

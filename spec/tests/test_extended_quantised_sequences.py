@@ -50,7 +50,7 @@ def test_a_sequence_in_pages_gives_what_its_codes_give(kind, fp8_scale):
     q_scale, k_scale, v_scale = (scale_of(kind, x, 2) for x in (q, k, v))
     scales = {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
     out, lse = quantised_paged_attention(
-        q, k, v, TABLE, LENGTHS, "INT4", ARB, causal=False, fp8_scale=fp8_scale, **scales
+        q, k, v, TABLE, LENGTHS, grid="INT4", scalar=ARB, causal=False, fp8_scale=fp8_scale, **scales
     )
     for b, slots in enumerate(SLOTS):
         rows = [np.array([x[slot] for slot in slots]).reshape(-1, *x.shape[2:]) for x in (k, v)]
@@ -66,7 +66,7 @@ def test_a_packed_sequence_gives_what_its_codes_give(kind):
     q, k, v = (RANDOM.integers(-8, 8, shape) for shape in ((5, 4, 2), (6, 2, 2), (6, 2, 4)))
     scales = {f"{name}_scale": scale_of(kind, x, 2) for name, x in zip("qkv", (q, k, v), strict=True)}
     cu_q, cu_k = [0, 2, 3, 4], [0, 3, 3, 5]
-    out, lse = quantised_packed_attention(q, k, v, cu_q, cu_k, "INT4", ARB, **scales)
+    out, lse = quantised_packed_attention(q, k, v, cu_q, cu_k, grid="INT4", scalar=ARB, **scales)
     for b in range(3):
         rows, keys = slice(*cu_q[b : b + 2]), slice(*cu_k[b : b + 2])
         own = {}
