@@ -1,8 +1,7 @@
 """Attention over quantised codes in packed sequences and in pages.
 
-This module is not TorchLean's: see `spec.extended`. `spec.extended.quantised` defines codes, grids
-and scales. `spec.extended.packed` and `spec.extended.paged` define sequences and pages. The shape of
-a scale says what shares it:
+This module is not TorchLean's: see `spec.extended`. `spec.extended.quantised` defines codes, grids and
+scales, `spec.extended.packed` sequences, and `spec.extended.paged` pages. The shape of a scale says what shares it:
 
     ()                          all codes
     (sequences, HKv)            the codes of a head of a sequence; a query head uses its key head's scale
@@ -69,7 +68,7 @@ def quantised_paged_attention(
     """Return (out, lse) of `paged_attention` of the numbers that the codes stand for. The options are
     grid, q_scale, k_scale, v_scale, fp8_scale, and all options of `paged_attention`.
 
-    The pages are written out for each sequence, with its numbers.
+    Each sequence reads copies of its pages, which hold its numbers.
 
     Edge cases: see `paged_attention` and `dequantised`. An array without a scale holds any numbers.
 
