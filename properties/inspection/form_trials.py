@@ -204,7 +204,10 @@ class Trials:
         """
         returned = self._returned if isinstance(self._returned, tuple | list) else (self._returned,)
         shapes = self.operation.shapes(*trial.arguments(self.operation))
-        return [getattr(each, "shape", None) for each in returned] == [*shapes]
+        try:
+            return [tuple(each.shape) for each in returned] == [*shapes]
+        except Exception:  # a result may be anything
+            return False
 
     def _with_results(self, form: Form, results: tuple[str, ...]) -> Form:
         all_returned = len(results) == len(self.operation.outputs)

@@ -21,7 +21,7 @@ import numpy as np
 from spec.extended.arguments import packed_rows, page_numbers
 from spec.extended.packed import packed_attention
 from spec.extended.paged import paged_attention
-from spec.extended.quantised import dequantised
+from spec.extended.quantised import GRIDS, dequantised
 from spec.lean import definition
 from spec.scope import alpha
 from spec.tensor_core import Array, Tensor, replicate, tabulate
@@ -45,8 +45,7 @@ def quantised_packed_attention(
     >>> out.ravel().round(6).tolist()  # (1 + 3) / 2 · 0.5, and 5 · 4
     [1.0, 20.0]
     """
-    scales, convention = _popped(options)
-    grid = options.pop("grid")
+    scales, convention, grid = _popped(options)
     rows = {side: packed_rows(cu, options.get(f"seqused_{side}"), len(x), side)
             for side, cu, x in (("q", cu_q, q), ("k", cu_k, k))}  # fmt: skip
     q_numbers, k_numbers, v_numbers = (
@@ -83,8 +82,7 @@ def quantised_paged_attention(
     >>> out.ravel().tolist()
     [2.0]
     """
-    scales, convention = _popped(options)
-    grid = options.pop("grid")
+    scales, convention, grid = _popped(options)
     pages, size, key_heads, _ = k_pages.shape
     numbers = page_numbers(block_table, lengths, pages, size)
     places = [[(row[j // size], j % size) for j in range(n)] for row, n in zip(numbers, np.ravel(lengths), strict=True)]
@@ -104,11 +102,15 @@ def quantised_paged_attention(
     return paged_attention(queries.reshape(q.shape), own_keys, own_values, table, lengths, **options)
 
 
-def _popped(options: dict[str, Any]) -> tuple[dict[str, Array | None], str]:
-    """Return the scales of q, k and v, and what fp8_scale says, and take them out of the options."""
+def _popped(options: dict[str, Any]) -> tuple[dict[str, Array | None], str, str]:
+    """Return the scales of q, k and v, what fp8_scale says, and the grid, and take them out of the
+    options. Raises TypeError without a grid.
+    """
+    if "grid" not in options:
+        raise TypeError(f"grid is missing, but should be one of {', '.join(GRIDS)}.")
     given = {name: options.pop(f"{name}_scale", None) for name in "qkv"}
     scales = {name: None if scale is None else np.asarray(scale) for name, scale in given.items()}
-    return scales, options.pop("fp8_scale", "multiply")
+    return scales, options.pop("fp8_scale", "multiply"), options.pop("grid")
 
 
 def _rows_of_queries(q: Array, scale: Array | None, cu_q: Any) -> tuple[Array, Array | None, list[slice]]:
