@@ -169,8 +169,10 @@ def assert_within(out: Any, enclosure: Enclosure, *, name: str = "out") -> None:
     not tested for that. Raises TypeError for an output that is not a floating-point array.
     """
     if not isinstance(enclosure, Enclosure):
-        several = " Give one of its members." if isinstance(enclosure, tuple) else ""
-        raise TypeError(f"enclosure has type {type(enclosure).__name__}, but should be an oracles.Enclosure.{several}")
+        raise TypeError(
+            f"enclosure has type {type(enclosure).__name__}, but should be an oracles.Enclosure. "
+            "Operations with several results return a tuple of them."
+        )
     output = arrays.float_array(out, name, number=not enclosure.mid.shape)
     if output.shape != enclosure.mid.shape:
         raise AssertionError(f"{name}.shape={output.shape}, but should be {enclosure.mid.shape}.")
