@@ -40,6 +40,7 @@ EXTENDED_MODULES = (
     *("attention", "attention_steps", "attention_derivatives", "attention_layer", "packed", "paged", "latent"),
     *(
         "quantised",
+        "quantised_sequences",
         "sequence_masks",
         "alibi",
         "relative_bias",

@@ -6,6 +6,7 @@
     attention_layer          attention between projections with biases, over a context, with grouped heads
     latent                   attention over latent rows, whose first channels are the values
     quantised                attention over codes on a grid, with scales
+    quantised_sequences      the same in packed sequences and in pages
     packed                   attention over sequences that lie one behind the other, and its cotangents
     paged                    attention over keys in pages that a table assigns to the sequences
     alibi                    the slopes and the bias of ALiBi
