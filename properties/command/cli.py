@@ -115,8 +115,8 @@ _VERIFY: Options = {
     ),
     "--strict": (
         "exit with status 1 also if an error is suspicious: within its limit, but so large that rounding alone "
-        "almost never causes it; if a call raises although the adapter declares no `supports`; and if no feature "
-        "declares a parameter such as `causal`, so that it is not tested",
+        "almost never causes it; and if the adapter declares no `supports`, but a call raises, or a parameter such as "
+        "`causal` is not tested",
         FLAG,
     ),
     "--format": (

@@ -276,3 +276,5 @@ def test_a_parameter_that_no_feature_declares_is_told_once():
     assert [one.undeclared_features for one in report.outcomes] == [("causal", "window"), ()]
     assert report.ok
     assert not replace(report, strict=True).ok
+    declared = verify(Implementation("mine", {"attention": attention}, supports=()), laws=laws, max_examples=5)
+    assert replace(declared, strict=True).ok

@@ -554,6 +554,7 @@ class Examination:
         of_first: dict[str, Any] = {
             "not_taken": found,
             "undeclared_features": features,
+            "is_declared": implementation.support.declared,
             "coverage": self.coverage,
         }
         for place, law in enumerate(self.laws):

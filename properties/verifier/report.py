@@ -247,6 +247,7 @@ class Outcome:
                    the implementation takes. The first law of the operation has them
     undeclared_features   the features that the signature of the operation's function names and the
                    adapter does not declare. The first law of the operation has them
+    is_declared    whether the adapter declares what the implementation takes
     """
 
     law: str
@@ -270,6 +271,7 @@ class Outcome:
     known: bool = False
     not_taken: tuple[NotTaken, ...] = ()
     undeclared_features: tuple[str, ...] = ()
+    is_declared: bool = True
     coverage: Coverage | None = None
 
     @property
@@ -333,14 +335,14 @@ class Report:
         """Whether the verification succeeded: every law that applies was run to its end, and
         passes, or fails as declared.
 
-        Unless the report is strict, a suspicious law passes, a call that raised is not taken if the
-        adapter declares nothing, and parameters that no feature declares are not tested. Known
+        Unless the report is strict, a suspicious law passes; and if the adapter declares nothing, a
+        call that raised is not taken, and parameters that no feature declares are not tested. Known
         failures do not count, and neither do implementations that declare to be unavailable. If
         nothing else is left, attnspec checked nothing, and the answer is False.
         """
         applied = [one for one in self.outcomes if one.status != "not applicable" and not one.unavailable]
         passes = all(one.known or not self.fails(one) for one in applied) and not self.undecided
-        untested = self.not_taken or any(one.undeclared_features for one in applied)
+        untested = self.not_taken or any(one.undeclared_features and not one.is_declared for one in applied)
         return bool(applied) and not self.interrupted and passes and not (self.strict and untested)
 
     def fails(self, outcome: Outcome) -> bool:

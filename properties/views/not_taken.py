@@ -33,12 +33,14 @@ def print_not_taken(console: Console, report: Report) -> None:
 def print_undeclared_features(console: Console, report: Report) -> None:
     """Print once for each implementation which parameters of its functions no feature declares."""
     undeclared: dict[str, dict[str, tuple[str, ...]]] = {}
+    failing = set[str]()
     for outcome in report.outcomes:
         if outcome.undeclared_features:
             undeclared.setdefault(outcome.implementation, {})[outcome.operation] = outcome.undeclared_features
-    sign = ("✗ ", "bold red") if report.strict else ("· ", "dim")
-    verdict = ": with --strict, they are failures" if report.strict else ""
+            failing |= {outcome.implementation} if report.strict and not outcome.is_declared else set()
     for name, operations in undeclared.items():
+        sign = ("✗ ", "bold red") if name in failing else ("· ", "dim")
+        verdict = ": with --strict, they are failures" if name in failing else ""
         told = f"  parameters that no feature declares{verdict}"
         console.print(Text.assemble(sign, "not tested  ", (name, "bold"), told))
         for operation, features in operations.items():
