@@ -10,10 +10,10 @@ H, d_v), lse (batch, H, n_q). With cu_q, q, out and lse have the shapes of packe
 Query i of sequence b has the position lengths[b] − n_q + i, whatever `conventions.causal` says: a
 position below 0 is legal, and sees no key. Slots beyond a length, and pages and entries of the
 table that no length reaches, are never read, and neither are their scales. Copying does not round,
-so budgets are those of `oracles.attention`.
+so the budgets of `oracles.attention` hold.
 
-q_scale, k_scale and v_scale have the shape (), (batch, H_kv) per head of a sequence, or that of q or
-of the pages without channels, in the same order of axes; an axis of blocks may follow.
+A scale has one of these shapes: (); (batch, H_kv), per head of a sequence; the shape of q, or of the
+pages, without channels; and the same with an axis of blocks.
 
 Raises ValueError or TypeError for shapes, types and values that do not fit, before any work.
 Source: vLLM, PagedAttention; flash-attention, `flash_attn_with_kvcache`; FlashInfer, paged
@@ -114,7 +114,7 @@ def _gathered(pages: Array, numbers: list[NDArray[np.int64]], lengths: NDArray[n
 
 
 def _slots_first(pages: Array, conventions: Conventions) -> Array:
-    """Return pages with the axis of slots before that of heads."""
+    """Return pages whose axis of slots comes before the axis of heads."""
     return np.swapaxes(pages, 1, 2) if conventions.page_layout == "heads_first" and pages.ndim == 4 else pages
 
 

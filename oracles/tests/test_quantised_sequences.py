@@ -1,5 +1,5 @@
-"""Quantised codes in packed sequences and in pages: the definition lies within the radius, budgets are
-those of attention on each sequence, unused scales are not read, and wrong shapes are refused.
+"""Quantised codes in packed sequences and in pages: the definition lies within the radius. Each
+sequence has the budgets of attention. Unused scales are not read, and wrong shapes are refused.
 """
 
 import re

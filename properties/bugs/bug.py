@@ -188,7 +188,7 @@ class Register:
     """
 
     def __init__(self, seen: str = "", law: str = "") -> None:
-        """`seen` and `law` are those of the bugs of a module that name no others."""
+        """Bugs that name no operation and no law have `seen` and `law`."""
         self.seen, self.law, self.bugs = seen, law, list[Bug]()
 
     def in_operation(self, operation: str, **entry: Any) -> Callable[[Mutant], Mutant]:

@@ -40,6 +40,7 @@ from properties.inspection.term_sentences import sentences_of_terms
 from properties.inspection.terms import terms
 from properties.laws.feature_rules import why_few_shapes, why_no_log_sum_exps
 from properties.laws.law import Laws
+from properties.laws.refusals import UNDEFINED
 
 __all__ = ["law"]
 
@@ -104,7 +105,7 @@ def _entries(found: Sequence[Entries]) -> Found:
 def _restricts_heads(implementation: Implementation) -> str:
     """Return why heads that do not divide are not tried; "" if they are."""
     if implementation.outside == "undefined":
-        return "It declares that calls outside of what it supports are undefined."
+        return UNDEFINED
     restricts = any("heads" in name for name in implementation.restricted)
     return why_few_shapes(implementation) or ("It declares which numbers of heads it takes." if restricts else "")
 

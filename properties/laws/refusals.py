@@ -22,10 +22,13 @@ from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.choices import Choices
 from properties.strategies.domains import ODDITIES, usual
 
-__all__ = ["UNSUPPORTED", "check_refusal", "law", "results_unless_refused"]
+__all__ = ["UNDEFINED", "UNSUPPORTED", "check_refusal", "law", "results_unless_refused"]
 
 UNSUPPORTED = "unsupported sizes are refused"
 """The name of the law that says that sizes outside of `supports` are refused."""
+
+UNDEFINED = "It declares that calls outside of what it supports are undefined."
+"""Why no call outside of `supports` is made."""
 
 law = Laws(usual)
 
@@ -114,7 +117,7 @@ def _promises_no_refusal(implementation: Implementation) -> str:
     if implementation.refuses is None:
         return "It declares no exceptions by which it refuses a size (`refuses`)."
     if implementation.outside == "undefined":
-        return "It declares that calls outside of what it supports are undefined."
+        return UNDEFINED
     tensor2tensor = implementation.resolved_conventions.sinusoid_layout == "tensor2tensor"
     return "" if implementation.restricted or tensor2tensor else "It declares no size that it does not support."
 

@@ -106,7 +106,7 @@ MANY_LAWS = {
 }
 MANY_LAWS -= {"merge_attention", "rope_angles", "rope_tables"}
 SLOW = ("packed_attention", "packed_attention_vjp", "scaled_dot_product_attention", "batched_decode")
-"""Operations of which others take the place in the quick tests: attention, paged attention, decoding."""
+"""Operations that the quick tests leave out. Attention, paged attention and decoding stand for them."""
 
 
 @pytest.mark.filterwarnings("ignore")

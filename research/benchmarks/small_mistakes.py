@@ -160,13 +160,11 @@ def page(dtypes: Sequence[str], lengths: Sequence[int], seed: int) -> tuple[str,
     sizes = {"queries": _QUERIES, "width": _WIDTH, "rows": _PROBE_ROWS, "longest": longest}
     lines, wrong = [_INTRODUCTION.format(line=LIKELY, calls=turns(_sizes(longest)), **sizes)], 0
     for dtype in dtypes:
-        correct, mistaken = (
-            dict[str, Row](),
-            {each.name: partial(planted, dtype=dtype, mistake=each) for each in MISTAKES},
-        )
+        correct = dict[str, Row]()
         for backend in BACKENDS:
-            torch_s = {f"torch {backend}, correct": partial(_correct, dtype=dtype, backend=backend)}
-            correct |= _rows(dtype, lengths, seed, ARITHMETIC[dtype, backend], torch_s)
+            of_torch = {f"torch {backend}, correct": partial(_correct, dtype=dtype, backend=backend)}
+            correct |= _rows(dtype, lengths, seed, ARITHMETIC[dtype, backend], of_torch)
+        mistaken = {each.name: partial(planted, dtype=dtype, mistake=each) for each in MISTAKES}
         wrong_rows = _rows(dtype, lengths, seed, dtype, mistaken)
         wrong += sum(saw[0] or saw[2] for row in correct.values() for _, saw in row)
         wrong += sum(not any(saw) for row in wrong_rows.values() for _, saw in row)

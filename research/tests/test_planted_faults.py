@@ -1,5 +1,5 @@
 """Faults that are planted in the kernels in Triton and Pallas are found by `--quick --interpret`, without a
-GPU. `python -m research.planted` measures what is said of each.
+GPU. `python -m research.planted` measures how the verdict describes each.
 """
 
 import importlib.util
@@ -28,6 +28,23 @@ def test_each_kernel_has_ten_faults():
 @pytest.mark.parametrize("fault", _FIRST, ids=lambda fault: f"{fault.kernel} {fault.name}")
 def test_a_planted_fault_is_found_and_not_misdescribed(fault):
     assert measured(fault).result in (DESCRIBED, MEASURED)
+
+
+_OF_THE_GUIDE = {
+    "triton_attention": ("tile", "stride", "dtype", "mask", "scale", "lse", "window", "groups"),
+    "triton_paged": ("page", "split"),
+}
+"""The mistakes of which the guide says that they are found."""
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed.")
+@pytest.mark.parametrize(
+    ("kernel", "name"), [(kernel, name) for kernel, names in _OF_THE_GUIDE.items() for name in names]
+)
+def test_the_mistakes_that_the_guide_names_are_found(kernel, name):
+    (fault,) = (each for each in FAULTS if (each.kernel, each.name) == (kernel, name))
+    assert measured(fault).result != NOT_SEEN
 
 
 def test_the_first_diagnosis_decides_and_then_what_was_measured():

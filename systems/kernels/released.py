@@ -13,8 +13,8 @@ __all__ = ["Released"]
 class Released:
     """One file of a package. `unavailable` says why it cannot be used here; it is "" if it can.
 
-    `stubs` and the result of `values` are those of `kernels.load`. With `whole`, the file is imported as
-    usual, with the packages around it.
+    `kernels.load` gets `stubs` and the result of `values`. With `whole`, the file is imported as usual,
+    with the packages around it.
     """
 
     def __init__(

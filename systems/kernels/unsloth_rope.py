@@ -36,7 +36,7 @@ _ROPE = Released("unsloth", "2026.10.9", "unsloth/kernels/rope_embedding.py", _S
 
 
 def _wide(*tables: Any) -> list[Any]:
-    """Tables as wide as a head, of which the kernel reads the first half."""
+    """Tables as wide as a head. The kernel reads their first half."""
     return [torch.cat([table, table], -1) for table in tables]
 
 

@@ -24,7 +24,7 @@ def _merge(out_a: Any, lse_a: Any, out_b: Any, lse_b: Any) -> tuple[torch.Tensor
 
 
 def _merge_copies(out_a: Any, lse_a: Any, out_b: Any, lse_b: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same in new arrays, whose strides are those of their shape, also along axes of size 1."""
+    """The same in new arrays. Their strides follow from their shapes, also along axes of size 1."""
     first, second = (torch.cat([part.transpose(0, 1)[None]] * 2)[0] for part in (out_a, out_b))
     return _merged(first, lse_a, second, lse_b)
 
