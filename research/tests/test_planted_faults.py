@@ -31,7 +31,7 @@ def test_a_planted_fault_is_found_and_not_misdescribed(fault):
 
 
 _OF_THE_GUIDE = {
-    "triton_attention": ("tile", "stride", "dtype", "mask", "scale", "lse", "window", "groups"),
+    "triton_attention": ("tile", "stride", "mask", "scale", "lse", "window", "groups"),
     "triton_paged": ("page", "split"),
 }
 """The mistakes of which the guide says that they are found."""
