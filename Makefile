@@ -12,6 +12,7 @@ READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.docs
 PEERS  := .venv-peers
 NATIVE := .venv-native
+KERNELS := .venv-kernels
 OTHERS := .venv-integrations
 
 PAGES := attack bench bench-operations bench-verify campaign-costs campaign-disturbed campaign-paper checkers criteria findings fuzz gates inspected \
@@ -161,6 +162,15 @@ all-native: $(NATIVE)/.ready
 	$(VERIFY_NATIVE) --json build/native/report.json || [ $$? -eq 1 ]
 	$(NATIVE)/bin/python -W ignore -m research.native build/native/report.json
 
+.PHONY: kernels
+kernels: $(READY) $(KERNELS)/.ready ## research: run released GPU kernels in interpreters; writes docs/kernels.md [ONLY=liger_rope]
+	$(if $(ONLY),$(KERNELS)/bin/python -m attnspec verify systems/kernels/$(ONLY).py --interpret --quick,$(BIN)/python -m research.pages kernels)
+
+# research/pages.py runs this for the page.
+.PHONY: all-kernels
+all-kernels: $(KERNELS)/.ready
+	$(KERNELS)/bin/python -m research.kernels --jobs $(JOBS)
+
 .PHONY: integrations
 integrations: $(OTHERS)/.ready ## develop: test the files for other tools, in their released packages
 	$(OTHERS)/bin/python -m pytest integrations/tests
@@ -231,6 +241,14 @@ $(NATIVE)/.ready: pyproject.toml systems/native/recipes.py
 	$(NATIVE)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
 	$(NATIVE)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
 	$(NATIVE)/bin/python -m systems.native
+	touch $@
+
+# The packages ask for builds of torch with CUDA: Triton's interpreter runs their kernels without. fla-core imports einops.
+$(KERNELS)/.ready: pyproject.toml systems/kernels/requirements.txt
+	$(PYTHON) -m venv $(KERNELS)
+	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
+	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint systems/kernels/requirements.txt triton jax einops --editable .
+	$(KERNELS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement systems/kernels/requirements.txt
 	touch $@
 
 # flashinfer-bench asks for flashinfer, and the others for a build of torch with CUDA: Triton's interpreter runs them without.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from properties.verifier.report_file import read
-from research.findings.library import LibraryFinding
+from research.findings.library import LibraryFinding, shown
 from research.findings.loader import read as read_findings
 
 __all__ = ["FINDINGS", "markdown"]
@@ -50,17 +50,6 @@ def _declared(rows: Sequence[Row]) -> Iterator[str]:
         yield f"\n{reason}\n\n- {', '.join(names)}\n- {'; '.join(laws)}"
 
 
-def _findings(wrong: list[str]) -> Iterator[str]:
-    """Every finding, measured now. Adds to `wrong` a finding that no longer happens."""
-    for finding in FINDINGS:
-        try:
-            yield from [line.replace("\n####", "\n###") for line in finding.markdown("")]
-        except ImportError as missing:
-            yield f"\n### {finding.name}\n\nNot run here: {missing}."
-        except ValueError as changed:
-            wrong.append(str(changed))
-
-
 def markdown(report: dict[str, Any], wrong: list[str]) -> str:
     """The page. What differs from the declarations is added to a list."""
     rows = report["outcomes"]
@@ -86,7 +75,7 @@ def markdown(report: dict[str, Any], wrong: list[str]) -> str:
         "Each script needs the library alone, and ran in a separate process when this page was written. The scripts",
         "for ggml run in this repository after `python -m systems.native ggml`. Trackers were searched in November",
         "2026: *none found* is the result of a search, not a proof.",
-        *_findings(wrong),
+        *shown(FINDINGS, wrong),
     ]
     return "\n".join([*lines, ""])
 

@@ -9,7 +9,7 @@ comparisons tell when a release has changed.
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from research.findings.finding import Finding
 
-__all__ = ["CAUSES", "FAMILIES", "LibraryFinding"]
+__all__ = ["CAUSES", "FAMILIES", "LibraryFinding", "shown"]
 
 CAUSES = ("defect", "convention", "arithmetic")
 """What a finding may be: at odds with the library's documentation or with itself; one of several
@@ -115,3 +115,16 @@ class LibraryFinding(Finding):
         yield f"\n```python\n{self.script}```"
         if actual == self.expected:
             raise ValueError(f"{self.library} prints {actual} now, as it should: take the finding {self.title!r} away.")
+
+
+def shown(findings: Sequence[LibraryFinding], wrong: list[str]) -> Iterator[str]:
+    """Every finding, measured now, under headings of the third level. Adds to `wrong` a finding that no
+    longer happens.
+    """
+    for finding in findings:
+        try:
+            yield from [line.replace("\n####", "\n###") for line in finding.markdown("")]
+        except ImportError as missing:
+            yield f"\n### {finding.name}\n\nNot run here: {missing}."
+        except ValueError as changed:
+            wrong.append(str(changed))

@@ -8,6 +8,7 @@ from research.findings.expected import computed
 from research.findings.library import LibraryFinding
 from research.findings.loader import read
 from research.findings.page import FINDINGS, errata, findings
+from research.kernels import FINDINGS as KERNEL_FINDINGS
 from research.native import FINDINGS as NATIVE_FINDINGS
 from research.peers import FINDINGS as LIBRARY_FINDINGS
 from spec.errata import ERRATA
@@ -18,7 +19,7 @@ ENTRY = {
     **{"title": "It", "family": "masks", "cause": "defect", "detail": "It is.", "known": "none"},
     **{"module": "ours", "script": "print(1)", "expected": "2"},
 }
-BOTH = [*FINDINGS, *LIBRARY_FINDINGS, *NATIVE_FINDINGS]
+BOTH = [*FINDINGS, *LIBRARY_FINDINGS, *NATIVE_FINDINGS, *KERNEL_FINDINGS]
 
 
 @pytest.fixture
@@ -86,6 +87,16 @@ def test_a_finding_about_a_native_runtime_still_happens(finding):
     assert finding.where
     assert finding.actual != finding.expected
     assert "ModuleNotFoundError" not in finding.actual
+
+
+@pytest.mark.parametrize("finding", KERNEL_FINDINGS, ids=lambda finding: finding.name)
+def test_a_finding_about_a_released_kernel_still_happens(finding):
+    missing = [name for name in ("triton", finding.module.split(".")[0]) if find_spec(name) is None]
+    if missing:
+        pytest.skip(f"{missing} are in the environment of `make kernels` alone")
+    assert finding.where
+    assert finding.actual != finding.expected
+    assert "Error" not in finding.actual
 
 
 def test_each_deviation_of_a_native_runtime_is_explained_by_a_finding():

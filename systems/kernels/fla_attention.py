@@ -14,8 +14,8 @@ from systems.kernels.released import Released
 
 __all__ = ["IMPLEMENTATIONS"]
 
-_PARALLEL = Released("fla-core", "0.6.0", "fla/ops/attn/parallel.py", whole=True)
-_DECODING = Released("fla-core", "0.6.0", "fla/ops/attn/decoding.py", whole=True)
+_PARALLEL = Released("fla-core", "fla/ops/attn/parallel.py", whole=True)
+_DECODING = Released("fla-core", "fla/ops/attn/decoding.py", whole=True)
 
 
 def _length(options: dict[str, Any]) -> int | None:

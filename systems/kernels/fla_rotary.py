@@ -10,7 +10,7 @@ from systems.kernels.rotating import rotating
 
 __all__ = ["IMPLEMENTATIONS"]
 
-_ROTARY = Released("fla-core", "0.6.0", "fla/modules/rotary/ops.py", whole=True)
+_ROTARY = Released("fla-core", "fla/modules/rotary/ops.py", whole=True)
 
 
 def _rotate(x: Any, cos: Any, sin: Any, is_adjacent: bool) -> Any:

@@ -22,7 +22,7 @@ def _values() -> dict[str, Any]:
 
 
 _ROTARY = Released(
-    "flag-gems", "5.0.2", "flag_gems/fused/rotary_embedding.py", ("flag_gems.runtime", "flag_gems.utils"), _values
+    "flag-gems", "flag_gems/fused/rotary_embedding.py", ("flag_gems.runtime", "flag_gems.utils"), _values
 )
 
 

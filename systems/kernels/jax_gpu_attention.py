@@ -12,8 +12,7 @@ __all__ = ["IMPLEMENTATIONS"]
 
 _FOLDER = "jax/experimental/pallas/ops/gpu"
 _ATTENTION, _DECODE, _PAGED = (
-    Released("jax", "0.10.2", f"{_FOLDER}/{name}.py", whole=True)
-    for name in ("attention", "decode_attention", "paged_attention")
+    Released("jax", f"{_FOLDER}/{name}.py", whole=True) for name in ("attention", "decode_attention", "paged_attention")
 )
 _SPLITS = 2
 

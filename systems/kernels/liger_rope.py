@@ -16,7 +16,7 @@ from systems.kernels.released import Released
 
 __all__ = ["IMPLEMENTATIONS"]
 
-_ROPE = Released("liger-kernel", "0.8.5", "liger_kernel/ops/rope.py")
+_ROPE = Released("liger-kernel", "liger_kernel/ops/rope.py")
 
 
 def _rotate(x: Any, cos: Any, sin: Any) -> Any:

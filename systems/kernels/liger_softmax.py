@@ -7,7 +7,7 @@ from systems.kernels.released import Released
 
 __all__ = ["IMPLEMENTATIONS"]
 
-_SOFTMAX = Released("liger-kernel", "0.8.5", "liger_kernel/ops/softmax.py")
+_SOFTMAX = Released("liger-kernel", "liger_kernel/ops/softmax.py")
 
 
 def _softmax(scores: Any, mask: None) -> Any:

@@ -13,8 +13,8 @@ from systems.kernels.released import Released
 __all__ = ["IMPLEMENTATIONS"]
 
 _FOLDER = "lightllm/models/llama/triton_kernel"
-_CONTEXT = Released("lightllm", "0.0.1", f"{_FOLDER}/context_flashattention_nopad.py")
-_DECODE = Released("lightllm", "0.0.1", f"{_FOLDER}/gqa_decode_flashattention_nopad.py")
+_CONTEXT = Released("lightllm", f"{_FOLDER}/context_flashattention_nopad.py")
+_DECODE = Released("lightllm", f"{_FOLDER}/gqa_decode_flashattention_nopad.py")
 
 
 def _table(block_table: Any, lengths: Any, page_size: int) -> torch.Tensor:

@@ -7,7 +7,7 @@ from systems.kernels.rotating import rotating
 
 __all__ = ["IMPLEMENTATIONS"]
 
-_ROTARY = Released("lightllm", "0.0.1", "lightllm/models/llama/triton_kernel/rotary_emb.py")
+_ROTARY = Released("lightllm", "lightllm/models/llama/triton_kernel/rotary_emb.py")
 
 
 def _rotate(x: Any, cos: Any, sin: Any) -> Any:

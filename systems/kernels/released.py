@@ -1,13 +1,21 @@
-"""Loads one file of a released package, at the version that a recipe names."""
+"""Loads one file of a released package, at the version that requirements.txt pins."""
 
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from properties.interpreters.single_file import load
 
-__all__ = ["Released"]
+__all__ = ["RELEASES", "Released"]
+
+RELEASES = dict(
+    line.split("==")
+    for line in Path(__file__).with_name("requirements.txt").read_text("utf-8").splitlines()
+    if not line.startswith("#")
+)
+"""The pinned version of each package."""
 
 
 class Released:
@@ -20,13 +28,13 @@ class Released:
     def __init__(
         self,
         package: str,
-        release: str,
         path: str,
         stubs: Collection[str] = (),
         values: Callable[[], Mapping[str, Any]] = dict,
         whole: bool = False,
     ) -> None:
         self.module: Any = None
+        release = RELEASES[package]
         try:
             found = version(package)
         except PackageNotFoundError:

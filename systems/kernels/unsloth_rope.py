@@ -32,7 +32,7 @@ def _values() -> dict[str, Any]:
     }
 
 
-_ROPE = Released("unsloth", "2026.10.9", "unsloth/kernels/rope_embedding.py", _STUBS, _values)
+_ROPE = Released("unsloth", "unsloth/kernels/rope_embedding.py", _STUBS, _values)
 
 
 def _wide(*tables: Any) -> list[Any]:

@@ -8,8 +8,6 @@ from systems.kernels.released import Released
 
 __all__ = ["sglang", "vllm"]
 
-_VLLM = "0.33.0"
-_SGLANG = "0.5.23"
 _VLLM_STUBS = ("envs", "logger", "platforms", "triton_utils", "utils", "v1.kv_cache_interface")
 _SGLANG_STUBS = ("srt.environ", "srt.utils")
 _SGLANG_ANSWERS = {"is_cuda": True, "is_hip": False, "is_gfx95_supported": False, "is_gfx1250_supported": False}
@@ -20,7 +18,7 @@ def vllm(path: str, values: Mapping[str, Any] | None = None) -> Released:
     stand-ins.
     """
     stubs = [f"vllm.{name}" for name in _VLLM_STUBS]
-    return Released("vllm", _VLLM, f"vllm/{path}", stubs, lambda: _of_vllm() | dict(values or {}))
+    return Released("vllm", f"vllm/{path}", stubs, lambda: _of_vllm() | dict(values or {}))
 
 
 def _of_vllm() -> dict[str, Any]:
@@ -51,4 +49,4 @@ def sglang(path: str) -> Released:
     """Return a file of SGLang's folder of attention kernels, such as "decode_attention.py"."""
     answers = {f"sglang.srt.utils.{name}()": answer for name, answer in _SGLANG_ANSWERS.items()}
     stubs = [f"sglang.{name}" for name in _SGLANG_STUBS]
-    return Released("sglang", _SGLANG, f"sglang/kernels/ops/attention/{path}", stubs, lambda: answers)
+    return Released("sglang", f"sglang/kernels/ops/attention/{path}", stubs, lambda: answers)
