@@ -11,7 +11,6 @@ from properties.bugs.bug import Register
 from properties.bugs.reference_paged import (
     Paging,
     first_query_position,
-    head_scales_of,
     page_contents,
     paged_attention,
     pages_of,
@@ -19,6 +18,7 @@ from properties.bugs.reference_paged import (
     sequence_keys,
     slot_scales_of,
 )
+from properties.bugs.reference_quantised import head_scales_of
 from properties.contract.features import ATTENTION, PAGED, QUANTISED
 
 _PAGED = "paged_attention"

@@ -7,10 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from oracles import Conventions
 from oracles.packed import sequence_rows, unused_rows
+from properties.contract.features import QUANTISED
 from properties.contract.operation import Arguments, Operation
+from properties.contract.paging import flat, queries_of, slots_of
+from properties.contract.quantising import of_query_heads
 
-__all__ = ["AXES", "has_padding", "lengths", "names_pages", "padding", "rows_of", "settled", "with_longest"]
+__all__ = [
+    *("AXES", "has_padding", "lengths", "names_pages", "of_sequence", "padding", "rows_of", "settled"),
+    "with_longest",
+]
 
 AXES = {"q": "total_q", "k": "total_k"}
 """The axis of rows on each side, queries and keys."""
@@ -30,6 +37,30 @@ def lengths(given: Mapping[str, Any]) -> list[tuple[int, int]]:
         queries = [given["q"].shape[1]] * batch if cu_q is None else np.diff(cu_q).tolist()
         return list(zip(queries, given["lengths"].tolist(), strict=True))
     return list(zip(*(map(len, rows_of(given, side)) for side in AXES), strict=True))
+
+
+def of_sequence(given: Mapping[str, Any], sequence: int, conventions: Conventions) -> dict[str, Any]:
+    """Return the queries, the keys and the values of a sequence, and their scales, as attention takes
+    them without batch axes: (heads, n, width).
+    """
+
+    def own(name: str) -> Any:
+        x = given[name]
+        if x is None:
+            return None
+        if name in QUANTISED and x.ndim == 2:
+            each = x[sequence]
+            return (of_query_heads(each, given["q"].shape[-2], conventions) if name[0] == "q" else each)[:, None, None]
+        if not x.ndim:
+            return x.reshape(1, 1, 1)
+        if "cu_k" in given:
+            rows = rows_of(given, "q" if name[0] == "q" else "k")[sequence]
+            return x[rows.start : rows.stop].swapaxes(0, 1)
+        entries = queries_of(given, sequence, name) if name[0] == "q" else flat(x)[slots_of(given)[sequence]]
+        return entries.swapaxes(0, 1)
+
+    names = (name for name in ("q", "k", "v", "k_pages", "v_pages", *QUANTISED) if name in given)
+    return {name.removesuffix("_pages"): own(name) for name in names}
 
 
 def padding(given: Mapping[str, Any]) -> dict[str, Any]:
