@@ -17,6 +17,7 @@ from properties.bugs.reference_quantised import sequence_scales
 __all__ = [
     "Packing",
     "added",
+    "heads_first",
     "key_rows",
     "lse_layout",
     "options_of_sequence",

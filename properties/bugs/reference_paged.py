@@ -83,7 +83,7 @@ def paged_scales_of(paging: Paging, sequence: int, name: str, scale: Array) -> A
     """Return the scales of the queries, keys or values of a sequence, with the axis of heads first."""
     if name != "q_scale":
         return slot_scales_of(slots_first(scale), paging, sequence)
-    return np.asarray(scale[query_rows_of(paging, sequence)]).swapaxes(0, 1)
+    return np.swapaxes(rows_of_batch(scale)[query_rows_of(paging, sequence)], 0, 1)
 
 
 def rows_of_batch(q: Array) -> Array:
@@ -109,9 +109,6 @@ def paged_attention(
     query_rows, k_pages, v_pages = rows_of_batch(q), slots_first(k_pages), slots_first(v_pages)
     boundaries = q.shape[1] * np.arange(len(lengths) + 1) if cu_q is None else cu_q
     paging = Paging(block_table, lengths, k_pages.shape[1], boundaries)
-    q_scale: Any = of_attention.get("q_scale")
-    if cu_q is None and np.ndim(q_scale) > 2:
-        of_attention["q_scale"] = q_scale.reshape(len(query_rows), *q_scale.shape[2:])
     out, lse = np.zeros((*query_rows.shape[:2], v_pages.shape[-1])), np.zeros(query_rows.shape[:2])
     for sequence in range(len(lengths)):
         own_rows = query_rows_of(paging, sequence)

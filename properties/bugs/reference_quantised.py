@@ -14,8 +14,15 @@ from properties.bugs.declared import declared
 from properties.contract.features import QUANTISED
 
 __all__ = [
-    *("Arrays", "Scales", "block_scales", "dequantised", "head_scales", "head_scales_of"),
-    *("numbers_of", "scale_of_each", "sequence_scales"),
+    "Arrays",
+    "Scales",
+    "block_scales",
+    "dequantised",
+    "head_scales",
+    "head_scales_of",
+    "numbers_of",
+    "scale_of_each",
+    "sequence_scales",
 ]
 
 Arrays = tuple[Any, ...]
@@ -79,9 +86,9 @@ def sequence_scales(options: dict[str, Any], sequence: int, own: Callable[[int, 
     """Return the options of a call with the scales of a sequence, as attention takes them. `own` returns
     these scales from the number of the sequence, a name, and the scales of all rows or slots.
     """
-    kind = declared().scale_shape
-    scales = {name: options[name] for name in QUANTISED if kind != "tensor" and options.get(name) is not None}
-    return options | {
-        name: head_scales_of(scale, sequence) if kind == "head" else own(sequence, name, scale)
-        for name, scale in scales.items()
-    }
+    kind, found = declared().scale_shape, dict(options)
+    for name in QUANTISED if kind != "tensor" else ():
+        if (scale := options.get(name)) is not None:
+            each = scale[..., None] if kind == "token" else scale  # one block of channels
+            found[name] = head_scales_of(scale, sequence) if kind == "head" else own(sequence, name, each)
+    return found

@@ -12,10 +12,17 @@ from oracles.packed import sequence_rows, unused_rows
 from properties.contract.features import QUANTISED
 from properties.contract.operation import Arguments, Operation
 from properties.contract.paging import flat, queries_of, slots_of
-from properties.contract.quantising import of_query_heads
+from properties.contract.quantising import CODES, of_heads, of_query_heads
 
 __all__ = [
-    *("AXES", "has_padding", "lengths", "names_pages", "of_sequence", "padding", "rows_of", "settled"),
+    "AXES",
+    "has_padding",
+    "lengths",
+    "names_pages",
+    "of_sequence",
+    "padding",
+    "rows_of",
+    "settled",
     "with_longest",
 ]
 
@@ -40,27 +47,25 @@ def lengths(given: Mapping[str, Any]) -> list[tuple[int, int]]:
 
 
 def of_sequence(given: Mapping[str, Any], sequence: int, conventions: Conventions) -> dict[str, Any]:
-    """Return the queries, the keys and the values of a sequence, and their scales, as attention takes
-    them without batch axes: (heads, n, width).
+    """Return the queries, the keys and the values of a sequence, and the scales that it has, as
+    attention takes them without batch axes: (heads, n, width).
     """
-
-    def own(name: str) -> Any:
-        x = given[name]
-        if x is None:
-            return None
-        if name in QUANTISED and x.ndim == 2:
-            each = x[sequence]
-            return (of_query_heads(each, given["q"].shape[-2], conventions) if name[0] == "q" else each)[:, None, None]
-        if not x.ndim:
-            return x.reshape(1, 1, 1)
-        if "cu_k" in given:
-            rows = rows_of(given, "q" if name[0] == "q" else "k")[sequence]
-            return x[rows.start : rows.stop].swapaxes(0, 1)
-        entries = queries_of(given, sequence, name) if name[0] == "q" else flat(x)[slots_of(given)[sequence]]
-        return entries.swapaxes(0, 1)
-
-    names = (name for name in ("q", "k", "v", "k_pages", "v_pages", *QUANTISED) if name in given)
-    return {name.removesuffix("_pages"): own(name) for name in names}
+    found = dict[str, Any]()
+    for name in (*CODES, *QUANTISED):
+        if (x := given.get(name)) is None:
+            continue
+        side = "q" if name[0] == "q" else "k"
+        if x.ndim < 3:  # of heads, or of all codes
+            own = np.broadcast_to(x, of_heads(given) or ())[sequence]
+            own = own if side == "k" else of_query_heads(own, given["q"].shape[-2], conventions)
+            own = own[None, :, None]
+        elif "cu_k" in given:
+            rows = rows_of(given, side)[sequence]
+            own = x[rows.start : rows.stop]
+        else:
+            own = queries_of(given, sequence, name) if side == "q" else flat(x)[slots_of(given)[sequence]]
+        found[name.removesuffix("_pages")] = own.swapaxes(0, 1)
+    return found
 
 
 def padding(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,8 +21,19 @@ from oracles.ball import Array
 from oracles.formats import Arithmetic
 from properties.contract.features import QUANTISED
 
-__all__ = ["BLOCKS", "CODES", "codes_fit", "codes_of", "handed", "of_heads"]
-__all__ += ["of_query_heads", "of_sequences", "scales_fit", "scales_of", "shared_scale"]
+__all__ = [
+    "BLOCKS",
+    "CODES",
+    "codes_fit",
+    "codes_of",
+    "handed",
+    "of_heads",
+    "of_query_heads",
+    "of_sequences",
+    "scales_fit",
+    "scales_of",
+    "shared_scale",
+]
 
 CODES = {"q": "queries", "k": "keys", "v": "values", "k_pages": "keys", "v_pages": "values", "latent": "keys"}
 """The field of an arithmetic that has the grid of a parameter."""
@@ -38,13 +49,14 @@ def scales_of(arithmetic: Arithmetic) -> tuple[str, ...]:
 
 def codes_of(given: Mapping[str, Any], name: str) -> Array:
     """Return the codes of q, k or v, or of pages, that a scale with this name belongs to."""
-    return np.asarray(given[name[0]] if name[0] in given else given[f"{name[0]}_pages"])
+    codes: Array = given[name[0] if name[0] in given else f"{name[0]}_pages"]
+    return codes
 
 
 def of_heads(given: Mapping[str, Any]) -> tuple[int, int] | None:
     """Return the shape of scales of heads in a call with sequences: (sequences, kv_heads); else None."""
-    lengths = given.get("lengths", given.get("cu_k", [])[1:])
-    return (len(lengths), codes_of(given, "k").shape[-2]) if {"lengths", "cu_k"} & given.keys() else None
+    each = given.get("lengths", given.get("cu_k"))
+    return None if each is None else (len(each) - ("cu_k" in given), codes_of(given, "k").shape[-2])
 
 
 def of_sequences(given: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, Array]:
@@ -72,11 +84,7 @@ def scales_fit(given: Mapping[str, Any], conventions: Conventions) -> bool:
 def handed(given: Mapping[str, Any], conventions: Conventions) -> dict[str, Any]:
     """Return the arguments of a call by name, with scales in the shapes that are passed."""
     scales = {name: given[name] for name in QUANTISED if given.get(name) is not None}
-    found = {name: shared_scale(scale, given, name, conventions) for name, scale in scales.items()}
-    if "block_table" in given and conventions.page_layout == "heads_first":
-        turned = {name: scale for name, scale in found.items() if name != "q_scale" and scale is not None}
-        found |= {name: np.swapaxes(scale, 1, 2) for name, scale in turned.items() if scale.ndim > 2}
-    return {**given} | found
+    return {**given} | {name: shared_scale(scale, given, name, conventions) for name, scale in scales.items()}
 
 
 def shared_scale(scale: Array, given: Mapping[str, Any], name: str, conventions: Conventions) -> Array | None:
@@ -91,23 +99,19 @@ def shared_scale(scale: Array, given: Mapping[str, Any], name: str, conventions:
     shared = {"tensor": range(scale.ndim), "head": (-2, -1), "token": (-1,)}.get(kind, ())
     for axis in shared:
         first = scale.take([0], axis) if scale.shape[axis] else np.ones([1] * scale.ndim)
-        if not _are_equal(scale, first):
+        if not np.array_equal(scale, np.broadcast_to(first, scale.shape), equal_nan=True):
             return None
         scale = first
     if kind == "tensor":
         return scale.reshape(())
-    *batch, heads, n, width = codes.shape
-    if kind == "token":
-        return np.broadcast_to(scale, (*batch, heads, n, 1))[..., 0]
     if kind == "head":
-        return _of_key_heads(np.broadcast_to(scale[..., 0, 0], (*batch, heads)), given["k"].shape[-3], conventions)
-    blocks, block = np.broadcast_to(scale, codes.shape)[..., :: BLOCKS[kind]], BLOCKS[kind]
-    return blocks if width % block == 0 and _are_equal(np.repeat(blocks, block, -1), scale) else None
-
-
-def _are_equal(x: Array, y: Array) -> bool:
-    """Return whether entries that are broadcast to each other are equal, or both NaN."""
-    return bool(((x == y) | (np.isnan(x) & np.isnan(y))).all())
+        each = np.broadcast_to(scale[..., 0, 0], codes.shape[:-2])
+        return _of_key_heads(each, given["k"].shape[-3], conventions)
+    whole = np.broadcast_to(scale, (*codes.shape[:-1], 1 if kind == "token" else codes.shape[-1]))
+    if kind == "token":
+        return whole[..., 0]
+    blocks = whole[..., :: BLOCKS[kind]]
+    return blocks if np.array_equal(np.repeat(blocks, BLOCKS[kind], -1), whole, equal_nan=True) else None
 
 
 def of_query_heads(scale: Array, heads: int, conventions: Conventions) -> Array:

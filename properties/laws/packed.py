@@ -89,9 +89,7 @@ def sequences_of_equal_lengths_equal_a_batch_of_attention(subject: Subject, *cas
         return False
     rows = np.array([rows_of(given, "q")[b] for b in members], int)
     sequences = [of_sequence(given, b, subject.conventions) for b in members]
-    batch = {
-        name: None if x is None else np.stack([each[name] for each in sequences]) for name, x in sequences[0].items()
-    }
+    batch = {name: np.stack([each[name] for each in sequences]) for name in sequences[0]}
     shared = {option: given[option] for option in attention.options if option in given}
     arguments = tuple((dict.fromkeys(attention.parameters) | shared | batch).values())
     if not subject.implementation.takes(attention, arguments):

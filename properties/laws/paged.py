@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oracles.ball import Ball, divide, exact
+from oracles.ball import Ball
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.contract.packing import of_sequence
@@ -24,6 +24,7 @@ from properties.contract.paging import (
     unused_slots,
     with_sequences,
 )
+from properties.contract.quantising import of_query_heads
 from properties.contract.results import Result
 from properties.contract.subject import Subject
 from properties.laws.law import Laws, always
@@ -227,28 +228,20 @@ def decoding_a_query_alone_gives_the_same_as_in_a_chunk(
 @law(PAGED, domains=("everyday", "one token each"))
 def a_query_with_one_key_returns_its_value(subject: Subject, *arguments: Any) -> bool | None:
     """For every case with one query for each sequence, of length 1, without sinks and windows: the
-    output is the value in the first slot of the first page of the sequence, times its scale.
+    output is the value in the first slot of the first page of the sequence. Values on a grid have the
+    scale 1.
     """
     case = _OPERATION.named(arguments)
     with_keys = [b for b, length in enumerate(case["lengths"]) if length > 0 and len(queries_of(case, b))]
     changed = with_sequences(case, with_keys, [slice(1)] * len(with_keys)) | {"sink": None, "window": None}
     changed["lengths"] = np.ones(len(with_keys), case["lengths"].dtype)
+    changed["v_scale"] = None if case["v_scale"] is None else np.ones(changed["v_scale"].shape)
     if not with_keys or not subject.takes(*changed.values()):
         return False
     out, _ = subject(*changed.values())
-    sequences = [of_sequence(changed, b, subject.conventions) for b in range(len(with_keys))]
-    first_values = np.stack([each["v"][:, 0] for each in sequences])
-    query_heads, kv_heads = np.arange(case["q"].shape[-2]), first_values.shape[1]
-    of_heads = (
-        query_heads % kv_heads if subject.conventions.kv_heads == "tile" else query_heads * kv_heads // len(query_heads)
-    )
-    numbers = exact(first_values)
-    if case["v_scale"] is not None:
-        scales = exact(np.stack([np.broadcast_to(each["v_scale"], each["v"].shape)[:, 0] for each in sequences]))
-        divides = subject.conventions.fp8_scale == "divide"
-        numbers = divide(numbers, scales) if divides else numbers * scales
-    expected = numbers[:, of_heads]
-    subject.close(out, Ball(*(x.reshape(out.value.shape) for x in (expected.mid, expected.rad))))
+    first_values = case["v_pages"][changed["block_table"][:, 0], 0]
+    of_heads = of_query_heads(np.arange(first_values.shape[1]), case["q"].shape[-2], subject.conventions)
+    subject.close(out, first_values[:, of_heads].reshape(out.value.shape))
     return None
 
 
@@ -259,11 +252,7 @@ def numbers_of_pages_beyond_8_and_16_bits_are_right(subject: Subject, *arguments
     subject.judge(len(subject.calls) - 1)
 
 
-def _without_offset(implementation: Implementation) -> str:
-    return implementation.lacks("offset", "causal")
-
-
-@law(PAGED, needs=(ATTENTION,), exempts=_without_offset)
+@law(PAGED, needs=(ATTENTION,), exempts=lambda each: each.lacks("offset", "causal"))
 def pages_give_the_same_as_attention_on_gathered_keys(
     subject: Subject, *arguments: Any, choose: Choices
 ) -> bool | None:
@@ -274,10 +263,10 @@ def pages_give_the_same_as_attention_on_gathered_keys(
     b = choose.integer(0, len(case["lengths"]) - 1)
     arrays = of_sequence(case, b, subject.conventions)
     options = {name: case[name] for name in ("scale", "window", "softcap", "sink", "alibi")}
-    options |= {"causal": None if case["causal"] is False else True}
-    options |= {"offset": arrays["k"].shape[1] - arrays["q"].shape[1]}
+    offset = arrays["k"].shape[1] - arrays["q"].shape[1]
+    options |= {"causal": None if case["causal"] is False else True, "offset": offset}
     lead = (1,) * min(subject.implementation.ranks(OPERATIONS[ATTENTION]), default=0)
-    options |= {name: x.reshape(*lead, *x.shape) for name, x in arrays.items() if x is not None}
+    options |= {name: x.reshape(*lead, *x.shape) for name, x in arrays.items()}
     call = tuple(options.get(name) for name in OPERATIONS[ATTENTION].parameters)
     if not subject.implementation.takes(OPERATIONS[ATTENTION], call):
         return False

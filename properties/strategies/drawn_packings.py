@@ -96,8 +96,8 @@ def poison(operation: Operation, implementation: Implementation, case: Case, cho
     """Fill the rows that no sequence uses with what a correct kernel does not read, or masks."""
     unused_rows = padding(case)
     for name, axis, place in _with_rows(operation, case):
-        index = (slice(None),) * place + (unused_rows[axis],)
-        case[name][index] = drawn_codes.unread(name, implementation, choose)
+        rows = np.moveaxis(case[name], place, 0)
+        rows[unused_rows[axis]] = drawn_codes.unread(name, implementation, choose)
 
 
 def _with_rows(operation: Operation, case: Case) -> list[tuple[str, str, int]]:
