@@ -146,19 +146,21 @@ class _PackedOptions(_AlibiOptions, _CausalityOptions, total=False):
     ]
 
 
-class PackedOptions(_PackedOptions, total=False):
-    """The options of `packed_attention`."""
-
+class _CodeOptions(AnswerOptions, total=False):
     q_scale: Annotated[
         Any,
         Option(
-            "float32 above 0: what q's codes are multiplied by, or divided by under conventions.fp8_scale. () for all, "
-            "(sequences, H_kv) for the heads that share a key head, (total_q, H) for rows, (total_q, H, blocks) for "
-            "channels"
+            "float32 above 0: what q's codes are multiplied by, or divided by under conventions.fp8_scale. One for all "
+            "codes (), for each key head of a batch entry or sequence, for each row and head, or for each block of its "
+            "channels. `oracles.quantised`, `oracles.packed` and `oracles.paged` say the shapes"
         ),
     ]
-    k_scale: Annotated[Any, Option("the same of k: (), (sequences, H_kv), (total_k, H_kv), or (total_k, H_kv, blocks)")]
-    v_scale: Annotated[Any, Option("the same of v, in the shapes of k_scale, with blocks of d_v")]
+    k_scale: Annotated[Any, Option("the same of k or k_pages")]
+    v_scale: Annotated[Any, Option("the same of v or v_pages, with blocks of d_v")]
+
+
+class PackedOptions(_PackedOptions, _CodeOptions, total=False):
+    """The options of `packed_attention`."""
 
 
 class PackedGradientOptions(_PackedOptions, total=False):
@@ -167,7 +169,7 @@ class PackedGradientOptions(_PackedOptions, total=False):
     grad_lse: Annotated[Any, Option("the cotangent of the log-sum-exp, in the shape of lse; 0 if None")]
 
 
-class PagedOptions(_AlibiOptions, _ScoreOptions, total=False):
+class PagedOptions(_AlibiOptions, _ScoreOptions, _CodeOptions, total=False):
     """The options of `paged_attention`."""
 
     cu_q: Annotated[
@@ -175,22 +177,6 @@ class PagedOptions(_AlibiOptions, _ScoreOptions, total=False):
         Option("integers (batch + 1,): sequence b has the rows cu_q[b] … cu_q[b + 1] − 1 of q; equal numbers if None"),
     ]
     causal: Annotated[bool, Option("the query at position p attends only to keys j ≤ p", True)]
-    q_scale: Annotated[
-        Any,
-        Option(
-            "float32 above 0: what q's codes are multiplied by, or divided by under conventions.fp8_scale. () for all, "
-            "(batch, H_kv) for the heads that share a key head, (batch, n_q, H) or (total_q, H) for rows, the same and "
-            "blocks for channels"
-        ),
-    ]
-    k_scale: Annotated[
-        Any,
-        Option(
-            "the same of k_pages: (), (batch, H_kv), (num_pages, page_size, H_kv) in the layout of pages, or the same "
-            "and blocks"
-        ),
-    ]
-    v_scale: Annotated[Any, Option("the same of v_pages, in the shapes of k_scale, with blocks of d_v")]
 
 
 class DirectionalOptions(FeatureOptions, CausalOptions, total=False):
@@ -206,18 +192,6 @@ class DropoutOptions(TypedDict, total=False):
     dropout: Annotated[
         float, Option("p from 0 to less than 1, with a dropout_mask: the kept weights are divided by 1 − p", 0.0)
     ]
-
-
-class _CodeOptions(AnswerOptions, total=False):
-    q_scale: Annotated[
-        Any,
-        Option(
-            "float32 above 0: what q's codes are multiplied by, or divided by under conventions.fp8_scale. () for all, "
-            "(…, H_kv) for the heads that share a key head, (…, H, n_q) for rows, (…, H, n_q, blocks) for channels"
-        ),
-    ]
-    k_scale: Annotated[Any, Option("the same of k: (), (…, H_kv), (…, H_kv, n_k), or (…, H_kv, n_k, blocks)")]
-    v_scale: Annotated[Any, Option("the same of v, in the shapes of k_scale, with blocks of d_v")]
 
 
 class AttentionOptions(DirectionalOptions, DropoutOptions, _CodeOptions, total=False):

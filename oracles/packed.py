@@ -53,7 +53,8 @@ def packed_attention(
     out, lse = (call.results(call.q, *columns) for columns in ((call.v.shape[-1],), ()))
     for rows, keys in call.problems():
         of_sequences = _gathered(call.q, rows), _gathered(call.k, keys), _gathered(call.v, keys)
-        scales = _gathered_scales(call.scales, rows, keys)
+        places = zip(call.scales.items(), (rows, keys, keys), strict=True)
+        scales: Any = {name: None if x is None else _gathered(x, where) for (name, x), where in places}
         for result, part in zip((out, lse), attention(*of_sequences, **scales, **call.options), strict=True):
             result.put(rows, part)
     return out.enclosure(), call.of_heads(lse.enclosure())
@@ -90,15 +91,6 @@ def packed_attention_vjp(
 def _gathered(x: Array, rows: Rows) -> Array:
     """Return some rows of each sequence (sequences, n) with the axis of heads before the rows."""
     return np.swapaxes(x[rows], 1, 2)
-
-
-def _gathered_scales(scales: Mapping[str, Array | None], rows: Rows, keys: Rows) -> Any:
-    """Return the scales of some rows of each sequence, with the axis of heads before the rows."""
-    places = {"q_scale": rows, "k_scale": keys, "v_scale": keys}
-    return {
-        name: scale if scale is None or not scale.ndim else _gathered(scale, places[name])
-        for name, scale in scales.items()
-    }
 
 
 def _unfinished(gradients_of_sinks: list[Gathered]) -> Balls:

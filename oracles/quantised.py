@@ -122,15 +122,17 @@ def of_each_code(given: Any, name: str, shape: tuple[int, ...], key_heads: int, 
 
 
 def of_rows(given: Any, name: str, shape: tuple[int, ...], of_heads: tuple[int, int]) -> Array | None:
-    """Return a scale of codes of `shape` (…, H, d) as float64, in the shape (), `of_heads` =
-    (sequences, H_kv), or (…, H, blocks); None for None. A scale of each row and head gets one block.
+    """Return a scale of codes of `shape` (…, H, d) as float64, in the shape `of_heads` = (sequences, H_kv),
+    or (…, H, blocks); None for None. A scale of each row and head gets one block.
 
     A shape that is both (sequences, H_kv) and (…, H) means the former. Raises ValueError for other shapes.
     """
     if given is None:
         return None
     scale = arrays.float_array(given, name, number=True)
-    if scale.shape in ((), of_heads):
+    if not scale.ndim:
+        return np.broadcast_to(scale_array(scale, name), of_heads)
+    if scale.shape == of_heads:
         return scale
     each = scale[..., None] if scale.shape == shape[:-1] else scale
     if each.ndim != len(shape) or each.shape[:-1] != shape[:-1] or not each.shape[-1] or shape[-1] % each.shape[-1]:
@@ -142,12 +144,11 @@ def of_rows(given: Any, name: str, shape: tuple[int, ...], of_heads: tuple[int, 
 def of_each_row(
     given: Any, name: str, shape: tuple[int, ...], key_heads: int, rows: Sequence[range], *, is_tiled: bool
 ) -> Array | None:
-    """Return a scale of packed codes of `shape` (total, H, d) as (total, H, blocks), or as () if all codes
-    share it; None for None. `rows` are the rows that each sequence uses; other rows get the scale 1.
+    """Return a scale of packed codes of `shape` (total, H, d) as (total, H, blocks); None for None. `rows`
+    are the rows that each sequence uses; other rows get the scale 1.
     """
-    scale = of_rows(given, name, shape, (len(rows), key_heads))
-    if scale is None or not scale.ndim:
-        return scale if scale is None else scale_array(scale, name)
+    if (scale := of_rows(given, name, shape, (len(rows), key_heads))) is None:
+        return None
     total, heads, _ = shape
     each = np.ones((total, heads, scale.shape[-1] if scale.ndim == 3 else 1))
     head = np.arange(heads) % max(key_heads, 1) if is_tiled else np.arange(heads) * key_heads // max(heads, 1)

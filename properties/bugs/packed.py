@@ -12,6 +12,7 @@ from oracles import Conventions
 from oracles.ball import Array
 from properties.bugs import reference_packed as right
 from properties.bugs.bug import Register
+from properties.bugs.quantised import scaled
 from properties.bugs.reference_packed import Packing
 
 PACKED, VJP = "packed_attention", "packed_attention_vjp"
@@ -381,3 +382,32 @@ def packed_row_numbers_of_16_bits() -> tuple[Any, Any]:
         lambda packing, sequence, rows=rows: rows(packing, sequence).astype(np.uint16).astype(int)
         for rows in (right.query_rows, right.key_rows)
     )
+
+
+# -- Scales of codes -------------------------------------------------------------------------------
+
+
+@bug.in_step(
+    "packed_scales_of",
+    **scaled("token", ALONE),
+    effect="All sequences have the scales of the first rows.",
+    repair="Add the start of the sequence to the position.",
+    origin="codes are read at an address that has the start of the sequence, and scales at the position in it",
+)
+def packed_scale_by_position(packing: Packing, sequence: int, name: str, scale: Array) -> Array:
+    """The code reads the scale of a row at the position of the row in its sequence."""
+    rows = right.packed_scales_of(packing, sequence, name, scale).shape[1]
+    return right.heads_first(scale[:rows])
+
+
+@bug.in_operation(
+    PACKED,
+    **scaled(law="k_scale acts as a factor of scale"),
+    effect="Outputs are right, and parts of the keys are merged with wrong weights.",
+    repair="Multiply the maximum and the scores in the log-sum-exp by the scales.",
+    origin="maxima and sums are kept in units of codes; compare local-inference-lab/b12x#119",
+)
+def packed_lse_without_scales(*arrays: Any, **options: Any) -> tuple[Array, Array]:
+    """The log-sum-exp is that of the codes, without q_scale and k_scale."""
+    out, _ = right.packed_attention(*arrays, **options)
+    return out, right.packed_attention(*arrays, **options | {"q_scale": None, "k_scale": None})[1]

@@ -7,19 +7,20 @@ import numpy as np
 
 from oracles import Conventions
 from oracles.ball import Array
-from properties.bugs.bug import Register
+from properties.bugs.bug import Memory, Register
+from properties.bugs.quantised import scaled
 from properties.bugs.reference_paged import (
     Paging,
     first_query_position,
-    head_scales_of,
     page_contents,
     paged_attention,
+    paged_scales_of,
     pages_of,
     query_rows_of,
     sequence_keys,
     slot_scales_of,
 )
-from properties.contract.features import ATTENTION, PAGED, QUANTISED
+from properties.bugs.reference_quantised import head_scales_of
 
 _PAGED = "paged_attention"
 bug = Register(seen=_PAGED)
@@ -422,17 +423,9 @@ def _of_last_page(pages: Array, table_row: Any, length: int) -> bool:
 # -- Scales of codes in pages ----------------------------------------------------------------------
 
 
-def _scaled(scale_shape: Any, law: str) -> dict[str, Any]:
-    """Return the fields of a bug that only calls with codes, and with scales of a shape, show."""
-    features = (*(name for name in ATTENTION if name in _OPTIONS), *PAGED, *QUANTISED)
-    conventions = Conventions(scale_shape=scale_shape)
-    promises = {"arithmetic": "float64-int8", "features": features, "conventions": conventions}
-    return {"law": law, "promises": promises, "only_under": {"scale_shape": scale_shape}}
-
-
 @bug.in_step(
     "head_scales_of",
-    **_scaled("head", _ALONE),
+    **scaled("head", _ALONE),
     effect="All sequences but the first have wrong scores and outputs, as soon as scales differ.",
     repair="Read the scales at the place of the sequence.",
     citations="ROCm/rocm-libraries#10474; vllm-project/vllm#42580",
@@ -444,7 +437,7 @@ def paged_scale_of_sequence_0(scale: Array, sequence: int) -> Array:
 
 @bug.in_step(
     "slot_scales_of",
-    **_scaled("token", _ORDER),
+    **scaled("token", _ORDER),
     effect="A sequence whose pages are not in order multiplies its codes by scales of other pages.",
     repair="Read scales at the number of the page, as codes.",
     origin="codes are read through the table, and an array of scales that was added later is not",
@@ -457,7 +450,7 @@ def paged_scale_by_place_in_the_table(scale: Array, paging: Paging, sequence: in
 
 @bug.in_step(
     "slot_scales_of",
-    **_scaled("token", _SIZES),
+    **scaled("token", _SIZES),
     effect="All keys of a page have the scale of its first key.",
     repair="Read a scale for each slot.",
     origin="a kernel with one scale for each page is called with one for each slot; compare "
@@ -466,3 +459,28 @@ def paged_scale_by_place_in_the_table(scale: Array, paging: Paging, sequence: in
 def paged_scale_of_the_first_slot(scale: Array, paging: Paging, sequence: int) -> Array:
     """The code reads the scale of the first slot of a page for all its slots."""
     return slot_scales_of(np.broadcast_to(scale[:, :1], scale.shape), paging, sequence)
+
+
+@bug.in_step(
+    "slot_scales_of",
+    **scaled("token", _SHARED),
+    effect="Keys have the scales of another page, often of another sequence.",
+    repair="Compute the address of scales from the strides of the cache.",
+    citations="vllm-project/vllm#49716",
+)
+def paged_scale_of_the_page_before(scale: Array, paging: Paging, sequence: int) -> Array:
+    """The code reads the scale in the right slot of the page before."""
+    return slot_scales_of(np.roll(scale, 1, 0), paging, sequence)
+
+
+@bug.in_step(
+    "paged_scales_of",
+    **scaled("token", "a call does not depend on earlier calls"),
+    remembers=True,
+    effect="The codes of a new sequence have the scales of the sequence whose page it reuses.",
+    repair="Write scales with codes, also in a page that was used before.",
+    origin="scales are kept by the number of the page, and a page that is free keeps them",
+)
+def paged_scale_of_a_reused_page(memory: Memory, paging: Paging, sequence: int, name: str, scale: Array) -> Array:
+    """The code keeps the scales of the first call and reads them in later calls on as many pages."""
+    return paged_scales_of(paging, sequence, name, memory.setdefault((name, scale.shape), scale.copy()))

@@ -13,28 +13,26 @@ from properties.bugs import reference_attention as attention_steps
 from properties.bugs import reference_quantised as right
 from properties.bugs.bug import Register
 from properties.bugs.reference_quantised import Arrays, Scales
-from properties.contract.features import ATTENTION, QUANTISED
+from properties.contract.features import FEATURES, QUANTISED
 
-bug = Register()
 _SEEN = "attention"
+bug = Register(_SEEN)
 _LAW = "attention with options is within its error limit"
 _FACTOR = "v_scale is a factor of the output, not of lse"
 _MOVES = "a factor moves from k_scale to q_scale"
 
 
-def _promising(grid: str, scale_shape: Any = "tensor") -> dict[str, Any]:
-    """Return the promises of a mutant that takes codes on a grid, with scales of a shape."""
+def scaled(scale_shape: Any = "tensor", law: str = _LAW, grid: str = "e4m3") -> dict[str, Any]:
+    """Return the fields of a bug that only calls with codes on a grid, and scales of a shape, show."""
     return {
-        "arithmetic": f"float64-{grid}",
-        "features": (*ATTENTION, *QUANTISED),
-        "conventions": Conventions(scale_shape=scale_shape),
+        "law": law,
+        "promises": {
+            "arithmetic": f"float64-{grid}",
+            "features": FEATURES,
+            "conventions": Conventions(scale_shape=scale_shape),
+        },
+        "only_under": {} if scale_shape == "tensor" else {"scale_shape": scale_shape},
     }
-
-
-def _entry(grid: str = "e4m3", scale_shape: str = "tensor", law: str = _LAW) -> dict[str, Any]:
-    """Return the fields of a bug in a step that only calls with scales of a shape show."""
-    only = {} if scale_shape == "tensor" else {"scale_shape": scale_shape}
-    return {"seen": _SEEN, "law": law, "promises": _promising(grid, scale_shape), "only_under": only}
 
 
 # -- Scales that are lost, or of another array -----------------------------------------------------
@@ -42,7 +40,7 @@ def _entry(grid: str = "e4m3", scale_shape: str = "tensor", law: str = _LAW) -> 
 
 @bug.in_step(
     "numbers_of",
-    **_entry(law=_FACTOR),
+    **scaled(law=_FACTOR),
     effect="Scores have the size of the codes, and outputs too: the model writes garbage.",
     repair="Pass the scales on to the kernel.",
     citations="vllm-project/vllm#51363; flashinfer-ai/flashinfer#1023; flashinfer-ai/flashinfer#4979",
@@ -54,7 +52,7 @@ def quantised_scales_dropped(codes: Arrays, scales: Scales, heads: Any) -> Array
 
 @bug.in_step(
     "numbers_of",
-    **_entry(law=_FACTOR),
+    **scaled(law=_FACTOR),
     effect="Outputs are too large by 1 / v_scale, and the log-sum-exp is right.",
     repair="Multiply the output by v_scale, once.",
     citations="lightseekorg/tokenspeed#759; flashinfer-ai/flashinfer#4979",
@@ -66,7 +64,7 @@ def quantised_values_not_scaled(codes: Arrays, scales: Scales, heads: Any) -> Ar
 
 @bug.in_step(
     "numbers_of",
-    **_entry(law=_MOVES),
+    **scaled(law=_MOVES),
     effect="The softmax is too sharp or too flat, by a factor of the scores.",
     repair="Multiply the scale of the scores by k_scale.",
     citations="lightseekorg/tokenspeed#759; sgl-project/sglang#20705",
@@ -78,7 +76,7 @@ def quantised_keys_not_scaled(codes: Arrays, scales: Scales, heads: Any) -> Arra
 
 @bug.in_step(
     "numbers_of",
-    **_entry(law=_FACTOR),
+    **scaled(law=_FACTOR),
     effect="With one scale for both, nothing is wrong; with two, scores and outputs have wrong sizes.",
     repair="Pass k_scale to the scores and v_scale to the output.",
     origin="two arguments of one type, passed by position; a test of vllm-project/vllm#55557 has unequal scales for it",
@@ -90,7 +88,7 @@ def quantised_scales_of_keys_and_values_swapped(codes: Arrays, scales: Scales, h
 
 @bug.in_step(
     "dequantised",
-    **_entry(),
+    **scaled(),
     effect="Scores and outputs are off by the squares of the scales; with scales near 1 nobody sees it.",
     repair="Multiply codes by the scale that quantising divided by.",
     origin="a writer divides by the scale and a reader multiplies by it; some libraries store the reciprocal",
@@ -105,7 +103,7 @@ def quantised_scale_inverted(codes: Array, scale: Array) -> Array:
 
 @bug.in_step(
     "head_scales",
-    **_entry(scale_shape="head"),
+    **scaled("head"),
     effect="All heads but the first have wrong scores and outputs, as soon as scales differ.",
     repair="Read the scale of the key head.",
     citations="sgl-project/sgl-kernel-xpu#252",
@@ -117,7 +115,7 @@ def quantised_scale_of_the_first_head(scale: Array, heads: Any) -> Array:
 
 @bug.in_step(
     "head_scales",
-    **_entry(scale_shape="head"),
+    **scaled("head"),
     effect="With grouped heads, queries have the scale of another key head, or memory behind the array is read.",
     repair="Divide the number of the query head by the group, as for the keys.",
     origin="q_descale has the shape (batch, kv_heads) in flash-attention; compare flashinfer-ai/flashinfer#4153",
@@ -129,7 +127,7 @@ def quantised_scale_indexed_by_query_head(scale: Array, heads: Any) -> Array:
 
 @bug.in_step(
     "head_scales",
-    **_entry(scale_shape="head"),
+    **scaled("head"),
     effect="All sequences but the first have wrong scores and outputs.",
     repair="Advance the scales with the batch.",
     citations="sgl-project/sgl-kernel-xpu#252",
@@ -142,7 +140,7 @@ def quantised_scale_of_the_first_sequence(scale: Array, heads: Any) -> Array:
 
 @bug.in_step(
     "block_scales",
-    **_entry(scale_shape="block16"),
+    **scaled("block16"),
     effect="Shapes and types are right, and numbers are wrong by the ratio of two scales.",
     repair="Write and read block scales in one layout.",
     citations="vllm-project/vllm#50084",
@@ -154,7 +152,7 @@ def quantised_block_scales_in_another_order(scale: Array, width: int) -> Array:
 
 @bug.in_step(
     "scale_of_each",
-    **_entry(grid="int8", scale_shape="token"),
+    **scaled("token", grid="int8"),
     effect="Each key has the scale of the key before it.",
     repair="Index codes and scales by the same token.",
     origin="a cache appends codes and scales in two steps, the scale one position late",
@@ -170,7 +168,7 @@ def quantised_scale_of_the_token_before(scale: Any, shape: tuple[int, ...], head
 
 @bug.in_step(
     "dequantised",
-    **_entry(grid="int8"),
+    **scaled(grid="int8"),
     effect="Negative numbers become large positive ones.",
     repair="Read codes as signed integers, or subtract the zero point.",
     origin="a buffer of bytes that is read as uint8, or a missing zero point of 128; compare InfiniTensor/InfiniLM#553",
@@ -194,10 +192,7 @@ def _in_e4m3(arrays: Arrays, options: dict[str, Any], factor: float, lag: float 
     return attention_steps.averages(kept, v.take(heads, -3), sink == 0), lse
 
 
-_OF_WEIGHTS: dict[str, Any] = {
-    "law": _LAW,
-    "promises": _promising("e4m3") | {"arithmetic": "float64-e4m3-e4m3-weights-by-448"},
-}
+_OF_WEIGHTS = scaled(grid="e4m3-e4m3-weights-by-448")
 
 
 @bug.in_operation(

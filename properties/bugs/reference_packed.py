@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,15 +12,18 @@ import numpy as np
 from oracles.ball import Array
 from properties.bugs.declared import declared
 from properties.bugs.reference_attention import attention, attention_vjp, first_position
+from properties.bugs.reference_quantised import sequence_scales
 
 __all__ = [
     "Packing",
     "added",
+    "heads_first",
     "key_rows",
     "lse_layout",
     "options_of_sequence",
     "packed_attention",
     "packed_attention_vjp",
+    "packed_scales_of",
     "packing_of",
     "put",
     "query_offset",
@@ -97,6 +101,11 @@ def sequence_of(q: Array, k: Array, v: Array, packing: Packing, sequence: int) -
     return heads_first(q[rows]), heads_first(k[keys]), heads_first(v[keys])
 
 
+def packed_scales_of(packing: Packing, sequence: int, name: str, scale: Array) -> Array:
+    """Return the scales of the queries, keys or values of a sequence, with the axis of heads first."""
+    return heads_first(scale[(query_rows if name == "q_scale" else key_rows)(packing, sequence)])
+
+
 def heads_first(x: Array) -> Array:
     """Return rows with the axis of heads first, or heads with the axis of rows first."""
     return x.swapaxes(0, 1)
@@ -127,8 +136,9 @@ def packed_attention(q: Array, k: Array, v: Array, cu_q: Any, cu_k: Any, **optio
     packing = packing_of(q, k, cu_q, cu_k, options)
     out, lse = np.zeros((*q.shape[:2], v.shape[-1])), np.zeros(q.shape[:2])
     for sequence in sequence_numbers(packing):
+        own = sequence_scales(options, sequence, partial(packed_scales_of, packing))
         output_part, log_sum_exps = attention(
-            *sequence_of(q, k, v, packing, sequence), **options_of_sequence(packing, sequence, options)
+            *sequence_of(q, k, v, packing, sequence), **options_of_sequence(packing, sequence, own)
         )
         put(out, query_rows(packing, sequence), output_part)
         put(lse, query_rows(packing, sequence), log_sum_exps)

@@ -3,6 +3,7 @@
 `properties.bugs.reference` has the other operations and explains steps.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,26 +11,23 @@ import numpy as np
 from oracles.ball import Array
 from properties.bugs.declared import declared
 from properties.bugs.reference_attention import attention
+from properties.bugs.reference_quantised import sequence_scales
 
 __all__ = [
     "Paging",
     "first_query_position",
-    "head_scales_of",
     "key_count",
     "page_contents",
     "page_places",
     "paged_attention",
+    "paged_scales_of",
     "pages_of",
     "query_rows_of",
     "rows_of_batch",
     "sequence_keys",
-    "sequence_scales",
     "slot_scales_of",
     "slots_first",
 ]
-
-
-_SCALES = "q_scale", "k_scale", "v_scale"
 
 
 class Paging(NamedTuple):
@@ -76,29 +74,16 @@ def sequence_keys(pages: Array, paging: Paging, sequence: int) -> Array:
     return page_contents(pages, pages_of(paging, sequence, entries), slots).swapaxes(0, 1)
 
 
-def head_scales_of(scale: Array, sequence: int) -> Array:
-    """Return the scale of each key head of a sequence."""
-    return np.asarray(scale[sequence])
-
-
 def slot_scales_of(scale: Array, paging: Paging, sequence: int) -> Array:
     """Return the scales of the keys or values of a sequence, with the axis of heads first."""
     return sequence_keys(scale, paging, sequence)
 
 
-def sequence_scales(scales: Any, paging: Paging, sequence: int) -> Any:
-    """Return the scales of q, k and v of a sequence, as attention takes them, by name."""
-    found: dict[str, Any] = {}
-    for name, scale in scales.items():
-        if declared().scale_shape == "tensor":
-            found[name] = scale
-        elif declared().scale_shape == "head":
-            found[name] = head_scales_of(scale, sequence)
-        elif name == "q_scale":
-            found[name] = scale[query_rows_of(paging, sequence)].swapaxes(0, 1)
-        else:
-            found[name] = slot_scales_of(slots_first(scale), paging, sequence)
-    return found
+def paged_scales_of(paging: Paging, sequence: int, name: str, scale: Array) -> Array:
+    """Return the scales of the queries, keys or values of a sequence, with the axis of heads first."""
+    if name != "q_scale":
+        return slot_scales_of(slots_first(scale), paging, sequence)
+    return np.swapaxes(rows_of_batch(scale)[query_rows_of(paging, sequence)], 0, 1)
 
 
 def rows_of_batch(q: Array) -> Array:
@@ -124,9 +109,6 @@ def paged_attention(
     query_rows, k_pages, v_pages = rows_of_batch(q), slots_first(k_pages), slots_first(v_pages)
     boundaries = q.shape[1] * np.arange(len(lengths) + 1) if cu_q is None else cu_q
     paging = Paging(block_table, lengths, k_pages.shape[1], boundaries)
-    scales = {name: x for name in _SCALES if (x := of_attention.pop(name, None)) is not None}
-    if "q_scale" in scales and np.ndim(scales["q_scale"]) > 2 and cu_q is None:
-        scales["q_scale"] = scales["q_scale"].reshape(-1, *scales["q_scale"].shape[2:])
     out, lse = np.zeros((*query_rows.shape[:2], v_pages.shape[-1])), np.zeros(query_rows.shape[:2])
     for sequence in range(len(lengths)):
         own_rows = query_rows_of(paging, sequence)
@@ -137,8 +119,7 @@ def paged_attention(
             k,
             v,
             offset=first_query_position(paging, sequence),
-            **sequence_scales(scales, paging, sequence),
-            **of_attention,
+            **sequence_scales(of_attention, sequence, partial(paged_scales_of, paging)),
         )
         out[own_rows], lse[own_rows] = sequence_output.swapaxes(0, 1), sequence_lse.swapaxes(0, 1)
     if cu_q is not None:

@@ -4,14 +4,26 @@ are declared, see `properties.bugs.declared`.
 `properties.bugs.reference` explains steps.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from oracles.ball import Array
 from properties.bugs.declared import declared
+from properties.contract.features import QUANTISED
 
-__all__ = ["Arrays", "Scales", "block_scales", "dequantised", "head_scales", "numbers_of", "scale_of_each"]
+__all__ = [
+    "Arrays",
+    "Scales",
+    "block_scales",
+    "dequantised",
+    "head_scales",
+    "head_scales_of",
+    "numbers_of",
+    "scale_of_each",
+    "sequence_scales",
+]
 
 Arrays = tuple[Any, ...]
 """Queries, keys and values (…, H, n, d): codes of any number type, or numbers."""
@@ -63,3 +75,20 @@ def numbers_of(codes: Arrays, scales: Scales, heads: Any) -> Arrays:
         else dequantised(np.asarray(x).astype(np.float64), scale_of_each(scale, x.shape, of_heads))
         for x, scale, of_heads in zip(codes, scales, (heads, own, own), strict=True)
     )
+
+
+def head_scales_of(scale: Array, sequence: int) -> Array:
+    """Return the scale of each key head of a sequence."""
+    return np.asarray(scale[sequence])
+
+
+def sequence_scales(options: dict[str, Any], sequence: int, own: Callable[[int, str, Any], Any]) -> dict[str, Any]:
+    """Return the options of a call with the scales of a sequence, as attention takes them. `own` returns
+    these scales from the number of the sequence, a name, and the scales of all rows or slots.
+    """
+    kind, found = declared().scale_shape, dict(options)
+    for name in QUANTISED if kind != "tensor" else ():
+        if (scale := options.get(name)) is not None:
+            each = scale[..., None] if kind == "token" else scale  # one block of channels
+            found[name] = head_scales_of(scale, sequence) if kind == "head" else own(sequence, name, each)
+    return found

@@ -388,10 +388,8 @@ class Caller:
             x = one_column(x, self.conventions.rope_pairing)
         if parameter == "grad_lse" and self._has_rows_first(operation, x.ndim):
             x = x.T
-        if (
-            parameter in ("k_pages", "v_pages")
-            and self.implementation.resolved_conventions.page_layout == "heads_first"
-        ):
+        heads_first = self.implementation.resolved_conventions.page_layout == "heads_first"
+        if heads_first and operation.is_paged and parameter[0] in "kv" and x.ndim > 2:  # pages, and scales of slots
             x = np.ascontiguousarray(np.swapaxes(x, 1, 2))
         return conversion.given(x, self.implementation, operation.stored(parameter, self.arithmetic), layout)
 

@@ -49,6 +49,13 @@ _HEADED = (
     array("v", "* kv_heads n_k value_dim"),
 )
 _HEADED_MASK = mask("mask", "* num_heads n_q n_k")
+
+
+def _scales(codes: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+    """Return the optional scales of queries, keys and values."""
+    return optional(*(array(f"{x.name[0]}_scale", " ".join(x.axes), Kind.SCALES, broadcasts=True) for x in codes))
+
+
 _BIAS = array("bias", "* num_heads n_q n_k", broadcasts=True)
 _SINK = array("sink", "num_heads")
 _ALIBI = array("alibi", "num_heads", Kind.ALIBI)
@@ -65,9 +72,6 @@ _FEATURED = (
         _SINK,
         _ALIBI,
     ),
-)
-_SCALES = optional(
-    *(array(f"{codes.name}_scale", " ".join(codes.axes), Kind.SCALES, broadcasts=True) for codes in _HEADED)
 )
 _DROPOUT = optional(
     array("dropout_mask", "* num_heads n_q n_k", Kind.INTEGERS, broadcasts=True),
@@ -115,9 +119,6 @@ _PAGED = (
         _ALIBI,
         array("cu_q", "boundaries", Kind.LENGTHS),
     ),
-)
-_PAGED_SCALES = optional(
-    *(array(f"{codes.name[0]}_scale", " ".join(codes.axes), Kind.SCALES, broadcasts=True) for codes in _PAGED[:3])
 )
 _PAGED_OUT = array("out", "* n_q num_heads value_dim")
 
@@ -192,7 +193,7 @@ _PACKING = (
     *("dead_rows", "causal", "kv_heads", "window", "softcap_order", "lse_base", "lse_sink", "scale_default"),
     *("alibi_reference", "packed_lse", "padding_rows", "max_seqlen"),
 )
-_PAGING = (*(name for name in _PACKING if name not in ("causal", "max_seqlen")), "page_layout")
+_PAGING = (*(name for name in _PACKING if name not in ("causal", "max_seqlen")), "page_layout", *_QUANTISING)
 
 OPERATIONS: dict[str, Operation] = {
     operation.name: operation
@@ -204,7 +205,7 @@ OPERATIONS: dict[str, Operation] = {
         _operation("grouped_query_attention", (*_HEADED, _HEADED_MASK), (_HEADED_OUT,), "kv_heads", *_MASKING),
         _operation(
             "attention",
-            (*_FEATURED, *_SCALES, *_DROPOUT),
+            (*_FEATURED, *_scales(_HEADED), *_DROPOUT),
             (_HEADED_OUT, _HEADED_LSE),
             *_MASKING,
             *_FEATURES,
@@ -231,7 +232,13 @@ OPERATIONS: dict[str, Operation] = {
             *_MASKING,
             *("causal", "window", "softcap_order", "lse_base", "lse_sink", "causal_with_mask"),
         ),
-        _operation("packed_attention", _PACKED, (_PACKED_OUT, _PACKED_LSE), *_PACKING),
+        _operation(
+            "packed_attention",
+            (*_PACKED, *_scales(_PACKED_KEYS)),
+            (_PACKED_OUT, _PACKED_LSE),
+            *_PACKING,
+            *_QUANTISING,
+        ),
         _operation(
             "packed_attention_vjp",
             (*_PACKED, gradient(_PACKED_OUT), *optional(gradient(_PACKED_LSE))),
@@ -239,7 +246,7 @@ OPERATIONS: dict[str, Operation] = {
             *_PACKING,
             "dead_gradients",
         ),
-        _operation("paged_attention", (*_PAGED, *_PAGED_SCALES), (_PAGED_OUT, _HEADED_LSE), *_PAGING, *_QUANTISING),
+        _operation("paged_attention", (*_PAGED, *_scales(_PAGED[:3])), (_PAGED_OUT, _HEADED_LSE), *_PAGING),
         _operation("merge_attention", _PARTS, (_OUT, array("lse", "* n_q", Kind.LOG_SUM_EXP)), "dead_rows", "lse_base"),
         _operation("alibi_slopes", (size("num_heads"),), (array("slopes", "num_heads", Kind.ALIBI),), "alibi_slopes"),
         _operation(

@@ -7,10 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from oracles import Conventions
 from oracles.packed import sequence_rows, unused_rows
+from properties.contract.features import QUANTISED
 from properties.contract.operation import Arguments, Operation
+from properties.contract.paging import flat, queries_of, slots_of
+from properties.contract.quantising import CODES, of_heads, of_query_heads
 
-__all__ = ["AXES", "has_padding", "lengths", "names_pages", "padding", "rows_of", "settled", "with_longest"]
+__all__ = [
+    "AXES",
+    "has_padding",
+    "lengths",
+    "names_pages",
+    "of_sequence",
+    "padding",
+    "rows_of",
+    "settled",
+    "with_longest",
+]
 
 AXES = {"q": "total_q", "k": "total_k"}
 """The axis of rows on each side, queries and keys."""
@@ -30,6 +44,28 @@ def lengths(given: Mapping[str, Any]) -> list[tuple[int, int]]:
         queries = [given["q"].shape[1]] * batch if cu_q is None else np.diff(cu_q).tolist()
         return list(zip(queries, given["lengths"].tolist(), strict=True))
     return list(zip(*(map(len, rows_of(given, side)) for side in AXES), strict=True))
+
+
+def of_sequence(given: Mapping[str, Any], sequence: int, conventions: Conventions) -> dict[str, Any]:
+    """Return the queries, the keys and the values of a sequence, and the scales that it has, as
+    attention takes them without batch axes: (heads, n, width).
+    """
+    found = dict[str, Any]()
+    for name in (*CODES, *QUANTISED):
+        if (x := given.get(name)) is None:
+            continue
+        side = "q" if name[0] == "q" else "k"
+        if x.ndim < 3:  # of heads, or of all codes
+            own = np.broadcast_to(x, of_heads(given) or ())[sequence]
+            own = own if side == "k" else of_query_heads(own, given["q"].shape[-2], conventions)
+            own = own[None, :, None]
+        elif "cu_k" in given:
+            rows = rows_of(given, side)[sequence]
+            own = x[rows.start : rows.stop]
+        else:
+            own = queries_of(given, sequence, name) if side == "q" else flat(x)[slots_of(given)[sequence]]
+        found[name.removesuffix("_pages")] = own.swapaxes(0, 1)
+    return found
 
 
 def padding(given: Mapping[str, Any]) -> dict[str, Any]:

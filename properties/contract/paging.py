@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from oracles.ball import Array
 from oracles.paged import page_numbers, page_rows
+from properties.contract.quantising import of_sequences
 
 __all__ = [
     *("Gathered", "flat", "gathered", "in_order", "page_arrays", "page_count", "pages_are_shared"),
@@ -108,9 +109,8 @@ def with_sequences(given: Mapping[str, Any], order: Sequence[int], queries: Sequ
     are left; all by default. Rows of queries that no sequence uses are left out.
     """
     kept = [slice(None)] * len(order) if queries is None else queries
-    scales = [name for name in ("q_scale", "k_scale", "v_scale") if given.get(name) is not None]
-    of_heads = [name for name in scales if given[name].ndim == 2]
-    changed_case = {**given} | {name: given[name][[*order]] for name in ("block_table", "lengths", *of_heads)}
+    changed_case = {**given, **of_sequences(given, order)}
+    changed_case |= {name: given[name][[*order]] for name in ("block_table", "lengths")}
     for name in query_arrays(given):
         rows = [queries_of(given, b, name)[part] for b, part in zip(order, kept, strict=True)]
         if given["cu_q"] is None:

@@ -47,16 +47,15 @@ def scales(probe: Probe, shape: Shape) -> tuple[tuple[Any, ...], dict[str, Readi
     where the implementation takes no scales, and as `Probe.results`.
     """
     operation, implementation = probe.operation, probe.caller.implementation
-    choose, sizes = Choices(_SEED), dict(shape.sizes)
-    arrays: dict[str, Any] = {}
+    choose, arrays = Choices(_SEED), {name: shape.zeros(operation, name) for name in "qkv"}
     for name in "qkv":
         scale = f"{name}_scale"
         if drawn_codes.are_scaled(operation, name, implementation):
             grid = operation.stored(name, probe.caller.arithmetic)
-            arrays[name] = drawn_codes.codes(shape.zeros(operation, name).shape, grid, choose)
-            arrays[scale] = drawn_codes.scale(scale, implementation, sizes, shape.batch, choose)
+            arrays[name] = drawn_codes.codes(arrays[name].shape, grid, choose)
+            arrays[scale] = drawn_codes.scale(scale, implementation, arrays, choose)
         else:
-            arrays[name] = choose.grid(shape.zeros(operation, name).shape, 1 / 64)
+            arrays[name] = choose.grid(arrays[name].shape, 1 / 64)
     if not any(name in arrays for name in QUANTISED):
         raise OutsideError("The implementation takes no scales.")
     arguments = probe.plain(shape, "scale").call(operation, **arrays)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from properties.contract import conversion, process_state
+from properties.contract.features import QUANTISED
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Arguments, Operation
 from properties.contract.results import BrokenError, RaisedError, results_of
@@ -91,7 +92,7 @@ def another(operation: Operation, implementation: Implementation, arguments: Arg
     Arrays and masks are reversed along the last axis that has no rows of packed sequences, because rows
     that no sequence uses may be NaN. The position is one later. Without arrays
     and positions all sizes are 2 more. The nodes of a tree become roots. A kind of frequencies gets
-    another factor, base and length.
+    another factor, base and length. Scales of codes are twice as large.
     """
     given = operation.named(arguments)
     if "kind" in given:
@@ -102,6 +103,8 @@ def another(operation: Operation, implementation: Implementation, arguments: Arg
     changed = tuple(
         argument
         if operation.is_length(parameter)
+        else 2.0 * argument
+        if parameter in QUANTISED and argument is not None
         else _changed(argument, increments.get(parameter), operation.axes.get(parameter, ())[-1:] == ("total_q",))
         for parameter, argument in given.items()
     )

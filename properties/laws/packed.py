@@ -7,7 +7,8 @@ import numpy as np
 from oracles.ball import Ball
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.contract.packing import AXES, has_padding, lengths, rows_of
+from properties.contract.packing import AXES, has_padding, lengths, of_sequence, rows_of
+from properties.contract.quantising import of_sequences
 from properties.contract.subject import Subject
 from properties.laws.commuting_squares import Case, Sum, Term
 from properties.laws.law import Laws
@@ -23,7 +24,7 @@ _DOMAINS = ("everyday", "used rows", "used queries", "many sequences", "lengths 
 
 def _of_sequences(case: Case, numbers: Any) -> Term:
     """Return the term for a call on these sequences alone, in this order, without unused rows."""
-    indices, instead = dict[str, Any](), dict[str, Any]()
+    indices, instead = dict[str, Any](), dict[str, Any](of_sequences(case.arguments, numbers))
     for side, axis in AXES.items():
         rows = [rows_of(case.arguments, side)[b] for b in numbers]
         counts = [len(each) for each in rows]
@@ -86,11 +87,9 @@ def sequences_of_equal_lengths_equal_a_batch_of_attention(subject: Subject, *cas
     members = [b for b, pair in enumerate(all_lengths) if pair == (n_q, n_k)]
     if not n_q:
         return False
-    rows, keys = (np.array([rows_of(given, side)[b] for b in members], int) for side in AXES)
-    batch = {
-        name: np.swapaxes(given[name][where], 1, 2).copy()
-        for name, where in zip("qkv", (rows, keys, keys), strict=True)
-    }
+    rows = np.array([rows_of(given, "q")[b] for b in members], int)
+    sequences = [of_sequence(given, b, subject.conventions) for b in members]
+    batch = {name: np.stack([each[name] for each in sequences]) for name in sequences[0]}
     shared = {option: given[option] for option in attention.options if option in given}
     arguments = tuple((dict.fromkeys(attention.parameters) | shared | batch).values())
     if not subject.implementation.takes(attention, arguments):

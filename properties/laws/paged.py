@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from oracles.ball import Ball
-from properties.contract.features import QUANTISED
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
+from properties.contract.packing import of_sequence
 from properties.contract.paging import (
     Case,
     flat,
@@ -24,6 +24,7 @@ from properties.contract.paging import (
     unused_slots,
     with_sequences,
 )
+from properties.contract.quantising import of_query_heads
 from properties.contract.results import Result
 from properties.contract.subject import Subject
 from properties.laws.law import Laws, always
@@ -118,9 +119,11 @@ def _resized(subject: Subject, case: Case, choose: Choices) -> Case | None:
 def _refilled(subject: Subject, case: Case, choose: Choices) -> Case | None:
     """For every finite number in the slots that no sequence reads: the results are the same."""
     unused, changed = unused_slots(case), dict(case)
-    for name, number in (("k_pages", choose.among([8.0, -8.0, 0.0])), ("v_pages", choose.among([32.0, -32.0]))):
+    numbers = choose.among([8.0, -8.0, 0.0]), choose.among([32.0, -32.0]), 32.0, 32.0
+    for name, number in zip(page_arrays(case), numbers, strict=False):
+        largest = _OPERATION.stored(name, subject.arithmetic).largest
         changed[name] = case[name].copy()
-        changed[name][unused] = number
+        changed[name][unused] = np.clip(number, -largest, largest)
     return changed if unused.any() else None
 
 
@@ -225,20 +228,19 @@ def decoding_a_query_alone_gives_the_same_as_in_a_chunk(
 @law(PAGED, domains=("everyday", "one token each"))
 def a_query_with_one_key_returns_its_value(subject: Subject, *arguments: Any) -> bool | None:
     """For every case with one query for each sequence, of length 1, without sinks and windows: the
-    output is the value in the first slot of the first page of the sequence.
+    output is the value in the first slot of the first page of the sequence. Values on a grid have the
+    scale 1.
     """
     case = _OPERATION.named(arguments)
     with_keys = [b for b, length in enumerate(case["lengths"]) if length > 0 and len(queries_of(case, b))]
     changed = with_sequences(case, with_keys, [slice(1)] * len(with_keys)) | {"sink": None, "window": None}
     changed["lengths"] = np.ones(len(with_keys), case["lengths"].dtype)
-    if not with_keys or case["v_scale"] is not None or not subject.takes(*changed.values()):
+    changed["v_scale"] = None if case["v_scale"] is None else np.ones(changed["v_scale"].shape)
+    if not with_keys or not subject.takes(*changed.values()):
         return False
     out, _ = subject(*changed.values())
     first_values = case["v_pages"][changed["block_table"][:, 0], 0]
-    query_heads, kv_heads = np.arange(case["q"].shape[-2]), first_values.shape[1]
-    of_heads = (
-        query_heads % kv_heads if subject.conventions.kv_heads == "tile" else query_heads * kv_heads // len(query_heads)
-    )
+    of_heads = of_query_heads(np.arange(first_values.shape[1]), case["q"].shape[-2], subject.conventions)
     subject.close(out, first_values[:, of_heads].reshape(out.value.shape))
     return None
 
@@ -250,11 +252,7 @@ def numbers_of_pages_beyond_8_and_16_bits_are_right(subject: Subject, *arguments
     subject.judge(len(subject.calls) - 1)
 
 
-def _without_offset(implementation: Implementation) -> str:
-    return implementation.lacks("offset", "causal")
-
-
-@law(PAGED, needs=(ATTENTION,), exempts=_without_offset)
+@law(PAGED, needs=(ATTENTION,), exempts=lambda each: each.lacks("offset", "causal"))
 def pages_give_the_same_as_attention_on_gathered_keys(
     subject: Subject, *arguments: Any, choose: Choices
 ) -> bool | None:
@@ -263,16 +261,12 @@ def pages_give_the_same_as_attention_on_gathered_keys(
     """
     case = _OPERATION.named(arguments)
     b = choose.integer(0, len(case["lengths"]) - 1)
-    if any(case[name] is not None for name in QUANTISED):  # attention takes scales in other shapes
-        return False
-    q, (k, v) = queries_of(case, b), gathered(case)[b]
+    arrays = of_sequence(case, b, subject.conventions)
     options = {name: case[name] for name in ("scale", "window", "softcap", "sink", "alibi")}
-    options |= {"causal": None if case["causal"] is False else True, "offset": len(k) - len(q)}
+    offset = arrays["k"].shape[1] - arrays["q"].shape[1]
+    options |= {"causal": None if case["causal"] is False else True, "offset": offset}
     lead = (1,) * min(subject.implementation.ranks(OPERATIONS[ATTENTION]), default=0)
-    options |= {
-        name: np.swapaxes(x, 0, 1).reshape(*lead, x.shape[1], x.shape[0], x.shape[2])
-        for name, x in (("q", q), ("k", k), ("v", v))
-    }
+    options |= {name: x.reshape(*lead, *x.shape) for name, x in arrays.items()}
     call = tuple(options.get(name) for name in OPERATIONS[ATTENTION].parameters)
     if not subject.implementation.takes(OPERATIONS[ATTENTION], call):
         return False

@@ -48,6 +48,7 @@ def movable(operation: Operation, case: Case, fixed: Sequence[str] = ()) -> dict
 def along(operation: Operation, case: Case, axis: str, places: Sequence[int]) -> Case:
     """Return the case with the entries at `places` of an axis, in all arrays that have the axis. A
     place may occur twice. Lengths of sequences are reduced to the new size, and parents renumbered.
+    Scales of sequences may have other axes than their codes.
     """
     changed = dict(case)
     for parameter in operation.parameters:
@@ -59,7 +60,7 @@ def along(operation: Operation, case: Case, axis: str, places: Sequence[int]) ->
             if (
                 axis_name == axis
                 and isinstance(array, np.ndarray)
-                and array.ndim >= -from_end
+                and array.ndim >= (len(axes) if operation.is_setting(parameter) else -from_end)
                 and (array.shape[from_end] > 1 or not operation.broadcasts(parameter))
             ):
                 changed[parameter] = array.take(places, from_end)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from oracles.ball import Array
+from properties.contract.features import QUANTISED
 from properties.contract.implementation import Implementation
 from properties.contract.operations import BATCH, Arguments, Operation
 from properties.strategies import (
@@ -131,6 +132,8 @@ class Cases:
     ) -> Any:
         """Return one argument. It may depend on the arguments that were chosen before."""
         operation, implementation = self.operation, self.implementation
+        if parameter in QUANTISED:
+            return drawn_codes.scale(parameter, implementation, chosen_before, choose)
         if operation.is_setting(parameter):
             return drawn_features.setting(parameter, implementation, sizes, lead, choose)
         if parameter not in operation.axes:

@@ -7,15 +7,18 @@ import numpy as np
 
 from oracles.ball import Array
 from oracles.formats import Format
+from properties.contract.features import QUANTISED
 from properties.contract.implementation import Implementation
 from properties.contract.operations import Operation
-from properties.contract.quantising import BLOCKS, CODES, scales_of
+from properties.contract.quantising import BLOCKS, CODES, codes_of, of_heads, of_query_heads, scales_of
 from properties.strategies.choices import Choices, rounded
 
-__all__ = ["are_scaled", "codes", "hold", "scale", "usual_size"]
+__all__ = ["are_scaled", "codes", "hold", "scale", "unread", "usual_size"]
 
 _SPREADS = (0, 3, 3, 8)
 """By how many powers of two the scales of one array may differ."""
+
+_UNREAD = 64.0
 
 
 def are_scaled(operation: Operation, parameter: str, implementation: Implementation) -> bool:
@@ -47,33 +50,36 @@ def codes(shape: tuple[int, ...], grid: Format, choose: Choices) -> Array:
     return np.where(choose.bits(shape, choose.among([0.0, 0.05, 0.3])), special, drawn)
 
 
-def scale(
-    parameter: str, implementation: Implementation, sizes: Mapping[str, int], lead: tuple[int, ...], choose: Choices
-) -> Array:
-    """Return a scale of q, k or v with all axes of the codes, of size 1 where entries share it; with pages
-    as `properties.contract.quantising` says. The numbers that the codes stand for are everyday ones.
+def scale(name: str, implementation: Implementation, given: Mapping[str, Any], choose: Choices) -> Array:
+    """Return a scale of the codes of q, k or v among the arguments of a call, in the axes that
+    `properties.contract.quantising` says. The numbers that the codes stand for are everyday ones.
     The scales of heads, tokens or blocks may be close to each other or far apart.
     """
-    kind, name = implementation.resolved_conventions.scale_shape, parameter[0]
-    grid: Format = getattr(implementation.resolved_arithmetic, CODES[name])
-    heads, groups = sizes["num_heads" if name == "q" else "kv_heads"], sizes["kv_heads"]
-    rows, width = sizes["n_q" if name == "q" else "n_k"], sizes["value_dim" if name == "v" else "head_dim"]
-    block = BLOCKS.get(kind, max(width, 1))
-    shape = {"tensor": (1,) * (len(lead) + 3), "head": (*lead, groups, 1, 1)}.get(
-        kind, (*lead, heads, rows, max(width // block, 1))
+    kind, (*axes, width) = implementation.resolved_conventions.scale_shape, codes_of(given, name).shape
+    grid: Format = getattr(implementation.resolved_arithmetic, CODES[name[0]])
+    sequences, groups, block = of_heads(given), codes_of(given, "k").shape[-3], BLOCKS.get(kind, max(width, 1))
+    shapes: dict[str, tuple[int, ...]] = (
+        {"tensor": (), "head": sequences}
+        if sequences
+        else {"tensor": (1,) * (len(axes) + 1), "head": (*axes[:-2], groups, 1, 1)}
     )
-    is_paged = "num_pages" in sizes
-    if is_paged:
-        axes = (*lead, rows, heads) if name == "q" else (sizes["num_pages"], sizes["page_size"], heads)
-        blocks = max(width // block, 1)
-        shape = {"tensor": (), "head": (sizes["sequences"], groups)}.get(kind, (*axes, blocks))
+    shape = shapes.get(kind, (*axes, max(width // block, 1)))
     powers = np.rint(choose.among(_SPREADS) * choose.uniform(shape))
     drawn = 2.0 ** (powers - np.rint(np.log2(usual_size(grid)))) * choose.among([1.0, 0.25, 4.0])
     if choose.happens(0.7):
         drawn = drawn * (1 + choose.integers(0, 2**20, shape) / 2.0**20)
-    if is_paged:
-        return np.asarray(drawn)
-    if kind == "head" and name == "q":
-        is_tiled, group = implementation.resolved_conventions.kv_heads == "tile", heads // groups
-        drawn = np.tile(drawn, (group, 1, 1)) if is_tiled else np.repeat(drawn, group, -3)
-    return np.repeat(drawn, block, -1) if kind in BLOCKS else drawn
+    if kind == "head" and name == "q_scale" and not sequences:
+        each = of_query_heads(drawn[..., 0, 0], axes[-2], implementation.resolved_conventions)
+        drawn = each[..., None, None]
+    return np.repeat(drawn, block, -1) if kind in BLOCKS else np.asarray(drawn)
+
+
+def unread(name: str, implementation: Implementation, choose: Choices) -> float:
+    """Return what an array holds where no sequence reads it: NaN if the adapter declares that masked
+    values are not read, else a large number, its negative, or zeros. Codes stay on their grid.
+    """
+    grid = getattr(implementation.resolved_arithmetic, CODES[name]) if name in CODES else None
+    number = min(_UNREAD, grid.largest) if grid is not None else _UNREAD
+    if grid is None and implementation.resolved_conventions.blocked_values == "unread":
+        return choose.among([np.nan])
+    return number if name in QUANTISED else choose.among([number, -number, 0.0])

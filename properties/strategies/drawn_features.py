@@ -10,7 +10,6 @@ from properties.contract.features import QUANTISED
 from properties.contract.implementation import Implementation
 from properties.contract.operations import FEATURES, Operation
 from properties.contract.quantising import scales_of
-from properties.strategies import drawn_codes
 from properties.strategies.choices import Choices, rounded
 
 __all__ = ["SOFTCAPS", "alibi", "bias", "chosen", "scales", "setting", "sink"]
@@ -80,11 +79,9 @@ def scales(implementation: Implementation) -> list[float]:
 def setting(
     parameter: str, implementation: Implementation, sizes: Mapping[str, int], lead: tuple[int, ...], choose: Choices
 ) -> float | bool | int | tuple[int | None, int | None] | Array:
-    """Draw and return a scale, a softcap, a dropout, an offset, a window, the scales of codes,
-    whether attention is causal, or whether buckets tell keys after a query from keys before it.
+    """Draw and return a scale, a softcap, a dropout, an offset, a window, whether attention is causal,
+    or whether buckets tell keys after a query from keys before it.
     """
-    if parameter in QUANTISED:
-        return drawn_codes.scale(parameter, implementation, sizes, lead, choose)
     n_q, n_k = (sizes.get(name, sizes.get(f"total_{name[-1]}", 0)) for name in ("n_q", "n_k"))
     if parameter == "scale":
         return choose.among(scales(implementation))

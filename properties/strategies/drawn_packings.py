@@ -10,6 +10,8 @@ import numpy as np
 from properties.contract.implementation import Implementation, combined
 from properties.contract.operations import Operation
 from properties.contract.packing import AXES, lengths, padding
+from properties.contract.quantising import of_sequences
+from properties.strategies import drawn_codes
 from properties.strategies.choices import Choices
 from properties.strategies.sizes import UnsupportedError
 
@@ -21,7 +23,6 @@ _KINDS = ("ragged", "ragged", "ragged", "equal", "without queries", "without key
 _UNUSED = (0, 1, 2, 5)
 _BEHIND = (0, 0, 1, 3)
 _SLACK = (0, 1, 7, 64)
-_POISON = 64.0
 
 Case = dict[str, Any]
 Lengths = Mapping[str, Sequence[int]]
@@ -92,18 +93,21 @@ def _drawn(implementation: Implementation, count: int, offered: Lengths, choose:
 
 
 def poison(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
-    """Fill the rows that no sequence uses: with NaN if the adapter declares that masked values are not
-    read, else with a large number, its negative, or zeros.
-    """
-    is_unread = implementation.resolved_conventions.blocked_values == "unread"
-    numbers = [np.nan] if is_unread else [_POISON, -_POISON, 0.0]
+    """Fill the rows that no sequence uses with what a correct kernel does not read, or masks."""
     unused_rows = padding(case)
-    for name in operation.arrays:
-        rows = [axis for axis in operation.axes[name] if axis in unused_rows]
-        if rows and case[name] is not None:
-            case[name][(slice(None),) * operation.axes[name].index(rows[0]) + (unused_rows[rows[0]],)] = choose.among(
-                numbers
-            )
+    for name, axis, place in _with_rows(operation, case):
+        rows = np.moveaxis(case[name], place, 0)
+        rows[unused_rows[axis]] = drawn_codes.unread(name, implementation, choose)
+
+
+def _with_rows(operation: Operation, case: Case) -> list[tuple[str, str, int]]:
+    """Return the arrays of a case with an axis of rows, the axis, and its place."""
+    return [
+        (name, axis, place)
+        for name, axes in operation.axes.items()
+        for place, axis in enumerate(axes)
+        if axis in AXES.values() and getattr(case.get(name), "ndim", 0) == len(axes)
+    ]
 
 
 def fewer(operation: Operation, case: Case) -> Iterator[Case]:
@@ -143,18 +147,17 @@ def _with(counts: Any, place: tuple[Any, ...], number: int) -> Any:
 
 def _packed_again(operation: Operation, case: Case, numbers: Any, counts: Any, rows_behind: Any) -> Case:
     """Return the case (test input) with the first rows of some sequences, as `_counts` gives them."""
-    changed = dict(case)
+    changed, kept = case | of_sequences(case, numbers), dict[str, Any]()
     for (side, axis), (unused_rows, used_rows), more_rows in zip(AXES.items(), counts, rows_behind, strict=True):
         boundaries, owned_rows = case[f"cu_{side}"], used_rows + unused_rows
         starts, number_of_rows = [*boundaries[numbers], boundaries[-1]], [*owned_rows, more_rows]
-        index = [start + np.arange(number) for start, number in zip(starts, number_of_rows, strict=True)]
+        kept[axis] = [start + np.arange(number) for start, number in zip(starts, number_of_rows, strict=True)]
         changed[f"cu_{side}"] = np.cumsum([0, *owned_rows]).astype(np.int32)
         if case[f"seqused_{side}"] is not None:
             changed[f"seqused_{side}"] = used_rows.astype(np.int32)
         if case[f"max_seqlen_{side}"] is not None:
             longest = np.diff(boundaries).max(initial=0) - owned_rows.max(initial=0)
             changed[f"max_seqlen_{side}"] = case[f"max_seqlen_{side}"] - int(longest)
-        for name in operation.arrays:
-            if axis in operation.axes[name] and case[name] is not None:
-                changed[name] = np.take(case[name], np.concatenate(index), operation.axes[name].index(axis))
+    for name, axis, place in _with_rows(operation, case):
+        changed[name] = np.take(case[name], np.concatenate(kept[axis]), place)
     return changed

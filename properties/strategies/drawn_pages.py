@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from oracles.formats import Format
-from properties.contract.features import QUANTISED
 from properties.contract.implementation import Implementation, combined
 from properties.contract.packing import rows_of
 from properties.contract.paging import (
@@ -22,7 +20,7 @@ from properties.contract.paging import (
     unused_slots,
     with_sequences,
 )
-from properties.contract.quantising import CODES
+from properties.strategies import drawn_codes
 from properties.strategies.choices import Choices
 from properties.strategies.domain import Case, Domain
 from properties.strategies.sizes import UnsupportedError
@@ -37,7 +35,6 @@ _UNUSED_PAGES = (0, 1, 3)
 _UNUSED_ENTRIES = (0, 1, 2, 5)
 _BEHIND = (0, 0, 1, 3)
 _SHARED = ("own pages", "own pages", "a prefix", "a prefix", "all pages")
-_POISON = 64.0
 
 Table = NDArray[np.int32]
 
@@ -114,26 +111,15 @@ def _filled(implementation: Implementation, numbers: Sequence[Table], num_pages:
 
 
 def poison(implementation: Implementation, case: Case, choose: Choices) -> None:
-    """Fill the slots that no sequence reads, and the rows of queries that no sequence uses: with NaN
-    if the adapter declares that masked values are not read, else with a large number, its negative,
-    or zeros. Codes stay on their grid.
+    """Fill the slots that no sequence reads, and the rows of queries that no sequence uses, with what a
+    correct kernel does not read, or masks.
     """
-    is_unread = implementation.resolved_conventions.blocked_values == "unread"
-    arithmetic, unused = implementation.resolved_arithmetic, unused_slots(case)
-
-    def number(name: str) -> float:
-        if name in QUANTISED:
-            return np.nan if is_unread else _POISON
-        grid: Format | None = getattr(arithmetic, CODES[name])
-        if grid is not None:
-            return choose.among([min(_POISON, grid.largest), -min(_POISON, grid.largest), 0.0])
-        return choose.among([np.nan] if is_unread else [_POISON, -_POISON, 0.0])
-
+    unused = unused_slots(case)
     for name in page_arrays(case):
-        case[name][unused] = number(name)
+        case[name][unused] = drawn_codes.unread(name, implementation, choose)
     if case["cu_q"] is not None:
         for name in query_arrays(case):
-            case[name][int(case["cu_q"][-1]) :] = number(name)
+            case[name][int(case["cu_q"][-1]) :] = drawn_codes.unread(name, implementation, choose)
 
 
 def fewer(case: Case) -> Iterator[Case]:

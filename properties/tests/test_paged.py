@@ -138,7 +138,7 @@ def test_the_reference_passes_under_conventions(values):
 
 
 def test_known_bugs_are_killed_by_the_laws_that_they_name():
-    own = [mutant for mutant in MUTANTS.values() if mutant.bug in GROUPS["paged"]]
+    own = [mutant for mutant in MUTANTS.values() if mutant.bug in GROUPS["paged"] and mutant.operation == PAGED]
     assert len(own) >= 26
     survivors = {mutant.id for mutant in own}
     for law in LAWS:

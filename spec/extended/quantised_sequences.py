@@ -108,8 +108,8 @@ def _popped(options: dict[str, Any]) -> tuple[dict[str, Array | None], str, str]
     """
     if "grid" not in options:
         raise TypeError(f"grid is missing, but should be one of {', '.join(GRIDS)}.")
-    given = {name: options.pop(f"{name}_scale", None) for name in "qkv"}
-    scales = {name: None if scale is None else np.asarray(scale) for name, scale in given.items()}
+    given = ((name, options.pop(f"{name}_scale", None)) for name in "qkv")
+    scales = {name: None if scale is None else np.asarray(scale) for name, scale in given}
     return scales, options.pop("fp8_scale", "multiply"), options.pop("grid")
 
 

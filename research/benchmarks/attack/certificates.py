@@ -269,7 +269,10 @@ OPERATIONS: dict[str, Target] = {
     **{o: _at(o) for o in ("sinusoidal_positional_encoding", "rope_angles", "rope_tables")},
     "inv_freq": Target({"plain": _width}, lambda _, rng: _width(rng), _in_order),
     **{o: _featured(o) for o in ("attention", "attention_vjp", "attention_jvp")},
-    "attention of codes": _named(quantised.QUANTISED_FAMILIES, quantised.quantised, quantised.changed),
+    **{
+        f"{o} of codes": _named(quantised.QUANTISED_FAMILIES, partial(quantised.quantised, o), quantised.changed)
+        for o in ("attention", "packed_attention", "paged_attention")
+    },
     **{
         o: _named(packed.PACKED, partial(packed.packed, o), packed.changed)
         for o in ("packed_attention", "packed_attention_vjp", "paged_attention")

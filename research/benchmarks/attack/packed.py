@@ -11,7 +11,7 @@ from numpy.random import Generator
 from research.benchmarks.attack.calls import Call, changed_array, conventions, drawn, everyday, fitting, mixed
 from research.benchmarks.attack.inputs import plain
 
-__all__ = ["PACKED", "changed", "packed"]
+__all__ = ["PACKED", "changed", "packed", "with_layout"]
 
 PACKED = ("everyday", "drawn", "plain")
 _SETTINGS = ("scale", "causal", "window", "softcap", "conventions")
@@ -25,7 +25,7 @@ def packed(operation: str, family: str, rng: Generator) -> Call:
     call = everyday(operation, rng, meant=drawn_as) if family == "everyday" else drawn(operation, rng, meant=drawn_as)
     if family == "plain":
         call = replace(call, arrays={name: plain(rng, x.shape) for name, x in call.arrays.items()})
-    return _laid_out(_with_layout(call, meaning.page_layout))
+    return _laid_out(with_layout(call, meaning.page_layout))
 
 
 def changed(call: Call, rng: Generator) -> Call:
@@ -41,14 +41,16 @@ def changed(call: Call, rng: Generator) -> Call:
     return _laid_out(replace(call, options=fitting(lengths | settings)))
 
 
-def _with_layout(call: Call, page_layout: Any) -> Call:
-    """The call with its pages, whose slots come first, in a layout."""
+def with_layout(call: Call, page_layout: Any) -> Call:
+    """The call with its pages, whose slots come first, and their scales in a layout."""
     options = call.options | {"conventions": replace(call.options["conventions"], page_layout=page_layout)}
-    is_swapped = page_layout == "heads_first"
-    arrays = {
-        name: np.ascontiguousarray(x.swapaxes(1, 2)) if is_swapped and name.endswith("_pages") else x
-        for name, x in call.arrays.items()
-    }
+    names = [
+        name for name in ("k_pages", "v_pages", "k_scale", "v_scale") if getattr(call.exact.get(name), "ndim", 0) == 4
+    ]
+    swapped = {name: np.ascontiguousarray(call.exact[name].swapaxes(1, 2)) for name in names}
+    if page_layout != "heads_first":
+        return replace(call, options=options)
+    arrays, options = ({name: swapped.get(name, x) for name, x in those.items()} for those in (call.arrays, options))
     return replace(call, arrays=arrays, options=options)
 
 

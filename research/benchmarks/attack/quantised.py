@@ -1,4 +1,6 @@
-"""Attention of codes on a grid, with scales of each shape: drawn calls, and what is changed in them."""
+"""Attention of codes on a grid, also in packed sequences and in pages, with scales of each shape: drawn calls,
+and what is changed in them.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -8,8 +10,9 @@ from numpy.random import Generator
 
 from oracles.formats import GRIDS
 from properties.contract.features import QUANTISED
-from properties.contract.quantising import BLOCKS
+from properties.contract.quantising import BLOCKS, CODES
 from research.benchmarks.attack.calls import DRAWN, Call, conventions, drawn
+from research.benchmarks.attack.packed import with_layout
 
 __all__ = ["QUANTISED_FAMILIES", "changed", "quantised"]
 
@@ -17,16 +20,17 @@ QUANTISED_FAMILIES = tuple(GRIDS)
 """One family for each grid."""
 
 
-def quantised(grid: str, rng: Generator) -> Call:
+def quantised(operation: str, grid: str, rng: Generator) -> Call:
     """A call whose queries, keys and values are on a grid, or whose keys and values are."""
-    meant = conventions("attention", rng)
+    meaning = conventions(operation, rng)
+    meant = replace(meaning, page_layout="slots_first")
     if rng.random() < 0.8:
         shapes: tuple[Any, ...] = ("tensor", "head", "token", *BLOCKS)
         meant = replace(meant, scale_shape=shapes[int(rng.integers(len(shapes)))])
     width = BLOCKS.get(meant.scale_shape)
     sizes = {**DRAWN} | ({} if width is None else {"head_dim": (width,), "value_dim": (width,)})
     arithmetic = f"float64-{grid}" + "-cache" * int(rng.random() < 0.3)
-    call = drawn("attention", rng, sizes, meant=meant, arithmetic=arithmetic)
+    call = with_layout(drawn(operation, rng, sizes, meant=meant, arithmetic=arithmetic), meaning.page_layout)
     if "-cache" not in arithmetic:
         return call
     return replace(call, arrays=call.arrays | {"q": call.arrays["q"].astype(np.float32).astype(np.float64)})
@@ -36,7 +40,8 @@ def changed(call: Call, rng: Generator) -> Call:
     """The call with one code exchanged for another one, or one scale doubled, halved, or moved by its
     last bit.
     """
-    arrays: dict[str, Any] = {name: call.arrays[name] for name in "qkv" if call.arrays[name].size}
+    arrays: dict[str, Any] = {name: call.arrays[name] for name in CODES if name in call.arrays}
+    arrays = {name: x for name, x in arrays.items() if x.size}
     scales = [name for name in QUANTISED if name in call.options and call.options[name].size]
     if scales and (rng.random() < 0.5 or not arrays):
         name = scales[int(rng.integers(len(scales)))]

@@ -11,7 +11,7 @@ from research.benchmarks.exact import attention, derivatives
 from research.benchmarks.exact.reading import Given
 from spec.tensor_core import Array as Balls
 
-__all__ = ["packed_attention", "packed_attention_vjp"]
+__all__ = ["packed_attention", "packed_attention_vjp", "scale_of_heads"]
 
 _SHARED = ("sink", "alibi", "scale", "softcap", "causal", "window", "conventions")
 
@@ -51,7 +51,26 @@ def _problems(given: Given) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
             problem["grad_out"] = given["grad_out"][rows].swapaxes(0, 1)
         if of_lse is not None:
             problem["grad_lse"] = of_lse[rows].T
+        for name, where in (("q_scale", rows), ("k_scale", keys), ("v_scale", keys)):
+            scale = given.get(name)
+            if scale is not None:
+                own = scale_of_heads(given, name, sequence) if scale.ndim < 3 else scale[where].swapaxes(0, 1)
+                problem[name] = own
         yield rows, keys, problem
+
+
+def scale_of_heads(given: Given, name: str, sequence: int) -> Any:
+    """The scale (H, 1, 1) of each head of a sequence, given one for each key head of each sequence, or one
+    for all codes.
+    """
+    scale, heads = given[name], given["q"].shape[-2]
+    if not scale.ndim:
+        return scale.reshape(1, 1, 1)
+    key_heads = scale.shape[1]
+    conventions: Conventions = given.get("conventions") or Conventions()
+    is_tiled = conventions.kv_heads == "tile"
+    of_queries = [head % key_heads if is_tiled else head * key_heads // heads for head in range(heads)]
+    return scale[sequence, of_queries if name == "q_scale" else slice(None)][:, None, None]
 
 
 def _rows(given: Given, side: str, sequence: int) -> Any:

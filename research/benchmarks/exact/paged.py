@@ -7,11 +7,13 @@ import numpy as np
 
 from oracles import Conventions
 from research.benchmarks.exact import attention
+from research.benchmarks.exact.packed import scale_of_heads
 from research.benchmarks.exact.reading import Given
 from spec.tensor_core import Array as Balls
 
 __all__ = ["paged_attention"]
 
+_SCALES = ("q_scale", "k_scale", "v_scale")
 _SHARED = ("sink", "alibi", "scale", "softcap", "window", "conventions")
 
 
@@ -26,11 +28,19 @@ def paged_attention(given: Given) -> tuple[Balls, ...]:
             problem = {name: given[name] for name in _SHARED if name in given} | {"causal": given.get("causal", True)}
             k, v = (_keys(given, name, sequence, length) for name in ("k_pages", "v_pages"))
             problem |= {"q": queries.swapaxes(0, 1), "k": k, "v": v, "offset": length - len(queries)}
+            problem |= {name: _scale(given, name, sequence, own, length) for name in _SCALES if name in given}
             output, log_sum_exp = attention.attention(problem)
             out[own], lse[own] = output.swapaxes(0, 1), log_sum_exp.T
     conventions: Conventions = given.get("conventions") or Conventions()
     stays = cu_q is not None and conventions.packed_lse == "rows_first"
     return out, lse if stays else lse.swapaxes(-1, -2)
+
+
+def _scale(given: Given, name: str, sequence: int, own: Any, length: int) -> Any:
+    """The scale of the codes of a sequence, with the axes of attention."""
+    if given[name].ndim < 3:
+        return scale_of_heads(given, name, sequence)
+    return given[name][own].swapaxes(0, 1) if name == "q_scale" else _keys(given, name, sequence, length)
 
 
 def _width(given: Given) -> int:
