@@ -69,7 +69,7 @@ def sizes_of(operation: Operation) -> tuple[str, ...]:
         return ()
     names = {name for one in required for name in (one.axes or ([one.name] if one.kind is Kind.SIZE else []))}
     names |= {"batch", "num_heads"} if BATCH in names else set()
-    names |= {"head_dim"} if "heads_width" in names else set()
+    names |= {size for factors in operation.widths.values() for size in factors}
     return tuple(name for name in NAMES if name in names)
 
 

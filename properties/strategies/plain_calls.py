@@ -10,7 +10,7 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.contract.implementation import Implementation
-from properties.contract.operation import Arguments, Operation, with_widths
+from properties.contract.operation import Arguments, Operation
 from properties.contract.packing import with_longest
 from properties.contract.paging import page_count
 from properties.contract.parameters import BATCH, Kind, Parameter
@@ -199,6 +199,7 @@ def _call(
     """The arguments of a call with plain numbers, or with the numbers of `fill`, except for the options."""
     if operation.is_paged:
         sizes, options = _with_pages(sizes, lead, options)
+    sizes = operation.with_widths(sizes)
     return tuple(
         options[parameter.name] if parameter.name in options else _plain(parameter, sizes, lead, seed, fill)
         for seed, parameter in enumerate(operation.takes)
@@ -238,9 +239,8 @@ def _plain(parameter: Parameter, sizes: Sizes, lead: tuple[int, ...], seed: int,
         "pairs": 4,
         "buckets": 32,
         **dict.fromkeys(("context_dim", "out_dim"), 6),
-        **with_widths(sizes),
+        **sizes,
     }
-    known["heads_width"] = known["query_width"]
     shape = [size for axis in parameter.axes for size in (lead if axis == BATCH else (known[axis],))]
     if parameter.kind is Kind.MASK:
         return np.ones(shape, bool)

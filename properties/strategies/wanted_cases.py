@@ -80,5 +80,5 @@ def _products(operation: Operation, arguments: Arguments) -> int:
     width, if it has no scores.
     """
     sizes = operation.sizes(arguments)
-    names = ["batch", "num_heads", "n_q", "n_k", "seq_len", "head_dim", *["seq_len"] * ("wq" in operation.axes)]
+    names = ["batch", "num_heads", "n_q", "n_k", "seq_len", "head_dim", *["seq_len"] * bool(operation.widths)]
     return prod(sizes.get(name, 1) for name in names)
