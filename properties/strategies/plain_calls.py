@@ -228,8 +228,9 @@ def _plain(parameter: Parameter, sizes: Sizes, lead: tuple[int, ...], seed: int,
     if parameter.kind.is_setting:
         return _SETTINGS[parameter.name]
     if parameter.kind is Kind.LENGTHS:
-        total = sizes[f"total_{parameter.name[-1]}"]
-        return np.array([0, total // 3, total], np.int32)
+        count, total = sizes.get("sequences", 2), sizes[f"total_{parameter.name[-1]}"]
+        places = np.arange(count + 1)  # the lengths grow as 1, 2, 3, …
+        return (total * places * (places + 1) // (count * (count + 1))).astype(np.int32)
     if parameter.kind is Kind.INTEGERS:
         return np.arange(3)
     if parameter.kind is Kind.SIZE:
