@@ -187,7 +187,6 @@ _BIASES: Options = {
     "bo": lambda sizes: numbers((sizes["out_dim"],), 4),
 }
 
-_FORTY = {"model_dim": 40, "context_dim": 40, "out_dim": 40}
 LAYERS = (
     _layer("64 tokens", 64, 64),
     _layer("130 causal tokens", 130, 130, {"causal": True}, kv_heads=2),
@@ -199,6 +198,10 @@ LAYERS = (
     _layer("64 masked queries, 192 keys", 64, 192, {"mask": _chunk}, batch=1),
     _layer("a mask of keys for 130 keys", 9, 130, {"mask": padding}, kv_heads=2),
     _layer("wide values", 17, 33, kv_heads=1, head_dim=8, value_dim=32, out_dim=40),
-    _layer("130 small problems", 3, 4, batch=13, num_heads=10, kv_heads=5, head_dim=4, value_dim=4, **_FORTY),
+    _layer(
+        *("130 small problems", 3, 4),
+        **{"batch": 13, "num_heads": 10, "kv_heads": 5, "head_dim": 4, "value_dim": 4},
+        **dict.fromkeys(("model_dim", "context_dim", "out_dim"), 40),
+    ),
 )
 """Where results of a layer on ordinary numbers are compared with the oracle."""
