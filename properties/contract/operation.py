@@ -36,7 +36,8 @@ class Operation:
     returns      its results in order
     oracle       the function that computes certified values of the results
     conventions  the fields of `Conventions` that change the results
-    widths       each axis of all heads side by side, with the number of heads and the width of a head
+    widths       each axis that is a product, with its factors: heads side by side have their number and
+                 the width of a head
     """
 
     name: str
@@ -276,7 +277,8 @@ class Operation:
             sizes["sequences"] = sizes.pop("boundaries") - 1
         for width, factors in self.widths.items():  # the inverse of `with_widths`
             known, other = factors if factors[0] in sizes else factors[::-1]
-            sizes.setdefault(other, sizes[width] // max(sizes[known], 1))
+            if width in sizes:
+                sizes.setdefault(other, sizes[width] // max(sizes[known], 1))
         return sizes
 
     def with_widths(self, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -298,7 +300,7 @@ class Operation:
         """Return the shapes of the results of a call."""
         if self.name == "combine_masks":
             return (np.broadcast_shapes(*(mask.shape for mask in arguments)),)
-        sizes, lead = self.sizes(arguments), self.lead(arguments)
+        sizes, lead = self.with_widths(self.sizes(arguments)), self.lead(arguments)
         by_name = self.named(arguments)
         rotating = by_name["rotary_dim"] if by_name.get("rotary_dim") is not None else sizes.get("head_dim", 0)
         sizes.setdefault("pairs", -(-rotating // 2))

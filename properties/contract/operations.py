@@ -342,6 +342,12 @@ OPERATIONS: dict[str, Operation] = {
             (array("biases", "num_heads n_q n_k"),),
             "causal",
         ),
+        _operation(
+            "relative_position_index",
+            (size("height"), size("width")),
+            (array("index", "tokens tokens", Kind.INTEGERS),),
+            widths={"tokens": ("height", "width")},
+        ),
         _operation("rope", (_ROWS, _START, *_ROTATION), (_ROWS_OUT,), *_ROPE, "mrope"),
         _operation("rope_vjp", (_ROWS, gradient(_ROWS_OUT), _START, *_ROTATION), tangents(_ROWS), *_ROPE, "mrope"),
         _operation("apply_rotary", (_ROWS, *_TABLES), (_ROWS_OUT,), "rope_pairing", "odd_lane"),

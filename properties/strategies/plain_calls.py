@@ -151,7 +151,18 @@ def call_in_words(operation: Operation, arguments: Arguments) -> str:
     return f"{operation.name}{' with ' if options else ''}{' and '.join(options)}{sizes}"
 
 
-_PLAIN = {"n_q": 3, "n_k": 5, "seq_len": 3, "num_heads": 1, "kv_heads": 1, "rows": 5, "max_len": 5, "page_size": 2}
+_PLAIN = {
+    "n_q": 3,
+    "n_k": 5,
+    "seq_len": 3,
+    "num_heads": 1,
+    "kv_heads": 1,
+    "rows": 5,
+    "max_len": 5,
+    "page_size": 2,
+    "height": 2,
+    "width": 3,
+}
 _PACKED = {"total_q": "n_q", "total_k": "n_k"}
 """The rows of all packed sequences of a plain call: the sequences share them, and have unequal lengths."""
 _NARROW = {"head_dim": 8, "value_dim": 8, "model_dim": 8, "embed_dim": 8}
