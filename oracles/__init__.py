@@ -56,7 +56,13 @@ from oracles.formats import (
 )
 from oracles.generalised_attention import attention, attention_jvp, attention_vjp
 from oracles.latent import latent_attention
-from oracles.lookups import learned_positional_encoding, relative_bias, rotate_half, table_lookup
+from oracles.lookups import (
+    learned_positional_encoding,
+    relative_bias,
+    relative_position_index,
+    rotate_half,
+    table_lookup,
+)
 from oracles.masks import causal_mask, combine_masks, padding_mask
 from oracles.merge import merge_attention
 from oracles.multi_head import multi_head_attention, multi_head_attention_jvp, multi_head_attention_vjp
@@ -135,6 +141,7 @@ __all__ = [
     "prefix_mask",
     "preset",
     "relative_bias",
+    "relative_position_index",
     "rope",
     "rope_angles",
     "rope_tables",

@@ -186,6 +186,27 @@ def _border(m: int, steps: int, longest: int, k: int) -> int:
     return least
 
 
+@takes(AnswerOptions)
+def relative_position_index(height: Any, width: Any, **options: Unpack[AnswerOptions]) -> NDArray[np.int64]:
+    """Return Swin's index: for each query and key of a window, the row of the table with their bias.
+
+    Row (yᵢ − yⱼ + height − 1)·(2·width − 1) + xᵢ − xⱼ + width − 1 belongs to query i and key j, where
+    token i is in row yᵢ = ⌊i / width⌋ and column xᵢ = i mod width. `table_lookup` then gives the biases.
+
+    Shapes: the result is (height·width, height·width), of a table of (2·height − 1)·(2·width − 1) rows.
+    Edge cases: a height or a width of 0 gives an empty index.
+    Raises TypeError and ValueError for arguments that are not numbers from 0 on, and for more than 2²⁸
+    entries.
+    """
+    answer(options)
+    rows, columns = (arrays.natural(n, name, most=LARGEST_TABLE) for n, name in ((height, "height"), (width, "width")))
+    if (rows * columns) ** 2 > LARGEST_TABLE:
+        raise ValueError(f"(height × width)² = ({rows} × {columns})², but should be at most {LARGEST_TABLE} entries.")
+    y, x = np.indices((rows, columns)).reshape(2, -1)
+    down, across = (places[:, None] - places for places in (y, x))
+    return np.asarray((down + rows - 1) * (2 * columns - 1) + across + columns - 1)
+
+
 def _table(table: Any, arithmetic: Arithmetic | None) -> Array:
     values = arrays.float_array(table, "table", arithmetic=arithmetic)
     if values.ndim != 2:

@@ -194,6 +194,7 @@ ELSEWHERE: dict[str, str] = {
     "alibi_slopes": "It is the slope of each head: the extended definitions state it.",
     "alibi_bias": "It is each head's slope times the distance: the extended definitions state it.",
     "relative_bias": "It is the entry of a table for a bucket of distances: the extended definitions state it.",
+    "relative_position_index": "It is a row of a table for each offset in a window: the extended definitions state it.",
     "rotary_frequencies": "Each kind of frequencies has a page of its own: the extended definitions state them.",
     "rotary_embedding": "It rotates queries and keys by the frequencies of a kind: the extended definitions state it.",
     "rotary_tables": "They are the cosines and sines of positions times frequencies: the extended definitions state "
@@ -337,6 +338,11 @@ EXTENDED: dict[str, Equation] = {
     ),
     "relative_bias": Equation(
         r"\mathrm{bias}_{h i j} = \mathrm{table}_{\operatorname{bucket}(j - i - \mathrm{offset}),\, h}"
+    ),
+    "relative_position_index": Equation(
+        r"\mathrm{index}_{i j} = (y_i - y_j + \mathrm{height} - 1)(2\,\mathrm{width} - 1)"
+        r" + x_i - x_j + \mathrm{width} - 1, \quad"
+        r" y_i = \lfloor i / \mathrm{width} \rfloor,\ x_i = i - \mathrm{width}\, y_i"
     ),
     # sequence_masks
     "document_mask": Equation(r"M_{i j} = (\mathrm{ids}^q_i = \mathrm{ids}^k_j)"),

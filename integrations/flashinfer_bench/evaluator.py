@@ -13,7 +13,7 @@ import traceback
 from typing import Any
 
 import torch
-from definitions import family_of, judge_of
+from definitions import is_judged, judge_of
 from flashinfer_bench.bench.evaluators.default import DefaultEvaluator
 from flashinfer_bench.bench.evaluators.utils import allocate_outputs, normalize_result
 from flashinfer_bench.bench.utils import make_eval
@@ -28,7 +28,7 @@ class AttnspecEvaluator(DefaultEvaluator):
     @classmethod
     def can_evaluate(cls, definition: Definition) -> bool:
         """Return whether attnspec judges the definition."""
-        return family_of(definition.model_dump(mode="json")) is not None
+        return is_judged(definition.model_dump(mode="json"))
 
     @classmethod
     def check_correctness(

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from attnspec import Conventions, judge
+from properties.tests.foreign_definitions import CONSTANT, DEFINITIONS, VARIABLE, definition, tensor
 
 INTEGRATIONS = Path(__file__).parents[1]
 
@@ -194,53 +195,7 @@ def test_kernelbot_gets_a_reason_for_a_wrong_kernel(module):
 # -- flashinfer-bench and SOL-ExecBench ------------------------------------------------------------
 
 
-def tensor(dtype, *shape):
-    return {"shape": list(shape), "dtype": dtype}
-
-
-INDPTR, SCALE = tensor("int32", "len_indptr"), {"shape": None, "dtype": "float32"}
-INDICES = {"kv_indptr": INDPTR, "kv_indices": tensor("int32", "num_kv_indices"), "sm_scale": SCALE}
-VARIABLE = ("batch_size", "total_q", "total_kv", "num_pages", "len_indptr", "num_kv_indices")
-CONSTANT = {"heads": 4, "kv_heads": 2, "d": 16, "ckv": 16, "kpe": 8, "page_size": 1}
-CACHE = tensor("bfloat16", "num_pages", "page_size", "kv_heads", "d")
-PAGED = {"q": tensor("bfloat16", "batch_size", "heads", "d"), "k_cache": CACHE, "v_cache": CACHE, **INDICES}
-DEFINITIONS = {
-    "gqa_ragged_prefill_causal_h4_kv2_d16": {
-        "q": tensor("bfloat16", "total_q", "heads", "d"),
-        "k": tensor("bfloat16", "total_kv", "kv_heads", "d"),
-        "v": tensor("bfloat16", "total_kv", "kv_heads", "d"),
-        "qo_indptr": INDPTR,
-        "kv_indptr": INDPTR,
-        "sm_scale": SCALE,
-    },
-    "gqa_paged_decode_h4_kv2_d16_ps1": PAGED,
-    "gqa_paged_prefill_causal_h4_kv2_d16_ps1": {
-        **{"q": tensor("bfloat16", "total_q", "heads", "d"), "k_cache": CACHE, "v_cache": CACHE},
-        **{"qo_indptr": INDPTR, **INDICES},
-    },
-    "mla_paged_decode_h4_ckv16_kpe8_ps1": {
-        "q_nope": tensor("bfloat16", "batch_size", "heads", "ckv"),
-        "q_pe": tensor("bfloat16", "batch_size", "heads", "kpe"),
-        "ckv_cache": tensor("bfloat16", "num_pages", "page_size", "ckv"),
-        "kpe_cache": tensor("bfloat16", "num_pages", "page_size", "kpe"),
-        **INDICES,
-    },
-}
 LENGTHS, ROWS = (3, 0, 7), (2, 0, 5)
-
-
-def definition(name):
-    """A definition in the documented form."""
-    inputs = DEFINITIONS[name]
-    rows = "total_q" if "qo_indptr" in inputs else "batch_size"
-    width = "ckv" if "ckv_cache" in inputs else "d"
-    used = {axis for spec in inputs.values() for axis in spec["shape"] or ()}
-    axes = {axis: {"type": "const", "value": value} for axis, value in CONSTANT.items() if axis in used}
-    axes |= {axis: {"type": "var"} for axis in VARIABLE if axis in used}
-    outputs = {"output": tensor("bfloat16", rows, "heads", width), "lse": tensor("float32", rows, "heads")}
-    code = "def run(*inputs):\n    raise NotImplementedError\n"
-    head = {"name": name, "op_type": name[:9], "axes": axes, "inputs": inputs, "outputs": outputs}
-    return {**head, "reference": code, "custom_inputs_entrypoint": "make"}
 
 
 def values(name):
@@ -294,8 +249,7 @@ def test_definitions_are_read_as_they_are(name, module):
 def test_pages_of_several_slots_end_at_the_last_page_length(module):
     judge_of = module("flashinfer_bench", "definitions").judge_of
     name = "gqa_paged_decode_h4_kv2_d16_ps1"
-    told, given = definition(name), values(name)
-    told["inputs"] = {**told["inputs"], "kv_last_page_len": tensor("int32", "batch_size")}
+    told, given = definition(name, 4), values(name)
     given |= {key: torch.randn(8, 4, 2, 16).bfloat16() for key in ("k_cache", "v_cache")}
     given |= {"kv_indptr": torch.tensor([0, 1, 3, 3]).int(), "kv_indices": torch.tensor([5, 2, 7]).int()}
     given["kv_last_page_len"] = torch.tensor([2, 3, 0]).int()
@@ -311,12 +265,15 @@ def test_pages_of_several_slots_end_at_the_last_page_length(module):
 
 def test_other_definitions_are_left_to_other_evaluators(module):
     found = module("flashinfer_bench", "definitions")
-    told = {"name": "gemm", "inputs": {"A": tensor("float16", "M"), "B": tensor("float16", "M")}, "outputs": {"C": {}}}
-    assert found.family_of(told) is None
-    with pytest.raises(ValueError, match=r"attnspec does not judge gemm\."):
+    inputs = {"A": tensor("float16", "M"), "B": tensor("float16", "M")}
+    told = {"name": "gemm", "axes": {"M": {"type": "var"}}, "inputs": inputs, "outputs": {"C": {}}}
+    assert not found.is_judged(told)
+    with pytest.raises(
+        ValueError, match=r"^attnspec does not judge gemm, but ragged, paged and latent causal attention"
+    ):
         found.judge_of(told, {})
     not_causal = definition("gqa_ragged_prefill_causal_h4_kv2_d16") | {"name": "gqa_ragged_prefill_h4_kv2_d16"}
-    assert found.family_of(not_causal) is None
+    assert not found.is_judged(not_causal)
 
 
 @pytest.mark.parametrize("wrong", ["", "key", "base"])
@@ -364,7 +321,7 @@ def test_sol_execbench_reads_a_problem_as_it_is(wrong, module, tmp_path, capsys)
     workload = {
         "uuid": "0",
         "axes": dict.fromkeys(VARIABLE, 1),
-        "inputs": {key: {"type": "custom"} for key in PAGED},
+        "inputs": {key: {"type": "custom"} for key in DEFINITIONS[name]},
     }
     workload["axes"]["batch_size"] = 3
     (tmp_path / "workload.jsonl").write_text(json.dumps({"definition": name, "workload": workload}) + "\n")

@@ -49,3 +49,35 @@ def test_empty_axes_are_legal(n_q, n_k, heads):
 def test_what_is_refused(given, message):
     with pytest.raises((TypeError, ValueError), match=re.escape(message)):
         oracles.relative_bias(*given)
+
+
+@pytest.mark.parametrize("height", [0, 1, 2, 5])
+@pytest.mark.parametrize("width", [0, 1, 3, 4])
+def test_the_index_of_a_window_is_that_of_the_definition(height, width):
+    found = oracles.relative_position_index(height, width)
+    assert found.shape == (height * width, height * width)
+    assert found.tolist() == defined.relative_position_index(height, width)
+
+
+def test_the_index_of_a_window_reads_each_row_of_the_table_and_gives_the_bias_of_the_offset():
+    height, width = 3, 4
+    index = oracles.relative_position_index(height, width)
+    assert sorted(set(index.ravel())) == [*range((2 * height - 1) * (2 * width - 1))]
+    offsets = RANDOM.normal(size=(2 * height - 1, 2 * width - 1, 2))
+    found = oracles.table_lookup(offsets.reshape(-1, 2), index).mid
+    for i, j in np.ndindex(index.shape):
+        (y, x), (v, u) = divmod(i, width), divmod(j, width)
+        assert np.array_equal(found[i, j], offsets[y - v + height - 1, x - u + width - 1])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((-1, 2), "height=-1"),
+        ((2, 1.5), "width"),
+        ((128, 129), "(height × width)² = (128 × 129)², but should be at most 268435456 entries."),
+    ],
+)
+def test_other_windows_are_refused(given, message):
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+        oracles.relative_position_index(*given)

@@ -380,3 +380,40 @@ def relative_buckets_both_ways(ahead: Any, buckets: int, bidirectional: bool, ma
 def relative_positions_negated(ahead: Any, buckets: int, bidirectional: bool, max_distance: int) -> Any:
     """The code subtracts the key's position from the query's position."""
     return right.relative_buckets(-ahead, buckets, bidirectional, max_distance)
+
+
+_INDEX = "relative_position_index"
+_of_window = partial(bug.in_step, seen=_INDEX, law="an index by relative position equals its definition")
+
+
+@_of_window(
+    "window_places",
+    effect="In a window that is not square, pairs of tokens have the biases of other offsets.",
+    repair="Count the columns of a row before the next row: meshgrid with indexing='ij'.",
+    citations="leondgarse/keras_cv_attention_models#26",
+)
+def window_column_by_column(height: int, width: int) -> Any:
+    """The code takes the tokens of a window column by column."""
+    return np.indices((height, width)).transpose(0, 2, 1).reshape(2, -1)
+
+
+@_of_window(
+    "offset_rows",
+    effect="Different offsets share a row of the table, and other rows are never read.",
+    repair="Multiply the offset between rows by the number of offsets between columns, 2·width − 1.",
+    citations="282857341/nnFormer#46; LitingLin/SwinTrack#25",
+)
+def window_offsets_that_share_a_row(down: Any, across: Any, height: int, width: int) -> Any:
+    """The code multiplies the offset between rows by too small a number."""
+    return (down + height - 1) * (2 * width - 2) + across + width - 1
+
+
+@_of_window(
+    "offset_rows",
+    effect="A table that was trained elsewhere has the biases of the opposite offsets.",
+    repair="Subtract the key's place from the query's place.",
+    origin="a table learns either order, and Swin's checkpoints have this one",
+)
+def window_offsets_negated(down: Any, across: Any, height: int, width: int) -> Any:
+    """The code subtracts the query's place from the key's place."""
+    return right.offset_rows(-down, -across, height, width)

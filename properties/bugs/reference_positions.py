@@ -27,6 +27,7 @@ __all__ = [
     "inv_freq",
     "learned_positional_encoding",
     "model_tables",
+    "offset_rows",
     "pair_angles",
     "pair_axes",
     "pair_frequencies",
@@ -34,6 +35,7 @@ __all__ = [
     "positions",
     "relative_bias",
     "relative_buckets",
+    "relative_position_index",
     "rope",
     "rope_angles",
     "rope_tables",
@@ -49,6 +51,7 @@ __all__ = [
     "sinusoidal_positional_encoding",
     "table_lookup",
     "tables_of",
+    "window_places",
     "with_padding",
 ]
 
@@ -134,6 +137,22 @@ def distance_buckets(distance: Any, buckets: int, max_distance: int) -> Any:
 def far_steps(distance: Any, half: int, max_distance: int) -> Any:
     """Return 0 at the first distance that shares a bucket, and 1 at the largest one that matters."""
     return np.log(np.maximum(distance, half) / half) / np.log(max_distance / half)
+
+
+def relative_position_index(height: int, width: int) -> Any:
+    """Return the row of a table for the offset of each query of a window from each key."""
+    y, x = window_places(height, width)
+    return offset_rows(y[:, None] - y, x[:, None] - x, height, width)
+
+
+def window_places(height: int, width: int) -> Any:
+    """Return the row and the column of each token of a window, which lie row by row."""
+    return np.indices((height, width)).reshape(2, -1)
+
+
+def offset_rows(down: Any, across: Any, height: int, width: int) -> Any:
+    """Return the row of a table for offsets: the smallest ones have row 0."""
+    return (down + height - 1) * (2 * width - 1) + across + width - 1
 
 
 def rope_angles(seq_len: int, head_dim: int, start_pos: int = 0) -> Array:

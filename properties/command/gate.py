@@ -25,7 +25,7 @@ __all__ = ["add_to"]
 
 _ARGUMENTS: Options = {
     "candidate": (
-        "a Python file whose functions have the names of operations; or a flashinfer-bench solution, in JSON",
+        "a Python file whose functions have the names of operations; or a solution of --definition, in JSON",
         {"type": Path},
     ),
     "--operation": ("check only this operation; may be repeated", REPEATED | {"metavar": "NAME"}),
@@ -43,9 +43,12 @@ _ARGUMENTS: Options = {
         "the KernelBench problem that the class ModelNew of the candidate solves",
         {"type": Path, "metavar": "PROBLEM"},
     ),
+    "--definition": (
+        "the definition.json of flashinfer-bench or SOL-ExecBench that the candidate solves",
+        {"type": Path, "metavar": "FILE"},
+    ),
     "--workloads": (
-        "the workloads of the flashinfer-bench definition that the candidate solves, in JSON lines; their sizes are "
-        "judged first",
+        "the workloads of the definition, in JSON lines; their sizes are judged first",
         {"type": Path, "metavar": "FILE"},
     ),
     "--shape": (
@@ -206,16 +209,19 @@ def _submission(options: argparse.Namespace) -> Any:
     from properties.gatehouse import foreign_formats
     from properties.gatehouse.submission import of_file
 
-    foreign = options.kernelbench is not None or options.candidate.suffix == ".json"
+    foreign = options.kernelbench or options.definition
     given = [name for name in ("operation", "function", "arrays") if getattr(options, name)]
     if foreign and given:
         raise ValueError(f"--{given[0]} cannot be used here: the file of the other project already says it.")
+    if options.workloads and not options.definition:
+        raise ValueError("--workloads belongs to --definition.")
     if options.kernelbench is not None:
         return foreign_formats.kernelbench(options.kernelbench, options.candidate, libraries=tuple(options.library))
+    if options.definition is not None:
+        paths = options.definition, options.candidate
+        return foreign_formats.defined(*paths, tuple(options.library), options.workloads)
     if options.candidate.suffix == ".json":
-        return foreign_formats.flashinfer_bench(options.candidate, tuple(options.library), options.workloads)
-    if options.workloads is not None:
-        raise ValueError("--workloads belongs to a solution of flashinfer-bench's, a JSON file.")
+        raise ValueError(f"{options.candidate} solves a definition. Name its file: --definition definition.json.")
     functions = {}
     for text in options.function:
         function, equals_sign, operation = text.rpartition("=")

@@ -416,8 +416,6 @@ class Implementation:
         sizes |= {name: given[name] for name in ("scale", "rotary_dim") if given.get(name) is not None}
         if not operation.is_played:  # a program has no call with all keys
             sizes = combined(sizes)
-        if "heads_width" in sizes:
-            sizes["head_dim"] = sizes["heads_width"] // max(sizes["num_heads"], 1)
         return sizes
 
 

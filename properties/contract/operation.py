@@ -8,7 +8,7 @@ may restrict, the arrays that share an axis, and the axes along which a law can 
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -20,20 +20,10 @@ from properties.contract.features import FEATURES
 from properties.contract.parameters import BATCH, Axes, Kind, Parameter
 from properties.contract.quantising import CODES
 
-__all__ = ["Arguments", "Operation", "with_widths"]
+__all__ = ["Arguments", "Operation"]
 
 Arguments = tuple[Any, ...]
 """The arguments of one call, in parameter order."""
-
-
-def with_widths(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the sizes of heads, and the widths of the projections of a layer that follow from them."""
-    of_heads = (("query", "num_heads", "head_dim"), ("key", "kv_heads", "head_dim"))
-    of_values = (("values", "kv_heads", "value_dim"), ("joined", "num_heads", "value_dim"))
-    return {
-        **sizes,
-        **{f"{name}_width": sizes[number] * sizes[width] for name, number, width in (*of_heads, *of_values)},
-    }
 
 
 @dataclass(frozen=True)
@@ -46,6 +36,8 @@ class Operation:
     returns      its results in order
     oracle       the function that computes certified values of the results
     conventions  the fields of `Conventions` that change the results
+    widths       each axis that is a product, with its factors: heads side by side have their number and
+                 the width of a head
     """
 
     name: str
@@ -53,6 +45,7 @@ class Operation:
     returns: tuple[Parameter, ...]
     oracle: Callable[..., Any]
     conventions: tuple[str, ...] = ()
+    widths: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
@@ -282,11 +275,15 @@ class Operation:
         sizes.pop(BATCH, None)
         if "boundaries" in sizes:
             sizes["sequences"] = sizes.pop("boundaries") - 1
-        if "query_width" in sizes:  # the inverse of `with_widths`
-            sizes["head_dim"] = sizes["query_width"] // max(sizes["num_heads"], 1)
-            sizes["kv_heads"] = sizes["key_width"] // max(sizes["head_dim"], 1)
-            sizes["value_dim"] = sizes["values_width"] // max(sizes["kv_heads"], 1)
+        for width, factors in self.widths.items():  # the inverse of `with_widths`
+            known, other = factors if factors[0] in sizes else factors[::-1]
+            if width in sizes:
+                sizes.setdefault(other, sizes[width] // max(sizes[known], 1))
         return sizes
+
+    def with_widths(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Return the sizes, and the widths that follow from them."""
+        return {**sizes, **{name: sizes[number] * sizes[width] for name, (number, width) in self.widths.items()}}
 
     def lead(self, arguments: Arguments) -> tuple[int, ...]:
         """Return the sizes of the leading (batch) axes of a call. The first array that can have
@@ -303,7 +300,7 @@ class Operation:
         """Return the shapes of the results of a call."""
         if self.name == "combine_masks":
             return (np.broadcast_shapes(*(mask.shape for mask in arguments)),)
-        sizes, lead = self.sizes(arguments), self.lead(arguments)
+        sizes, lead = self.with_widths(self.sizes(arguments)), self.lead(arguments)
         by_name = self.named(arguments)
         rotating = by_name["rotary_dim"] if by_name.get("rotary_dim") is not None else sizes.get("head_dim", 0)
         sizes.setdefault("pairs", -(-rotating // 2))

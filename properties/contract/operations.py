@@ -31,11 +31,12 @@ def _operation(
     returns: tuple[Parameter, ...],
     *conventions: str,
     oracle: Callable[..., Any] | None = None,
+    **others: Any,
 ) -> Operation:
     """Return the record of an operation. Without `oracle`, its oracle is the function with its name
     in `oracles`.
     """
-    return Operation(name, takes, returns, oracle or getattr(oracles, name), conventions)
+    return Operation(name, takes, returns, oracle or getattr(oracles, name), conventions, **others)
 
 
 _Q, _K, _V = array("q", "* n_q head_dim"), array("k", "* n_k head_dim"), array("v", "* n_k value_dim")
@@ -131,6 +132,7 @@ _TOKENS = (
 )
 _MULTI_HEAD = (*_TOKENS, size("num_heads"), mask("mask", "* seq_len seq_len"))
 _TOKENS_OUT = array("out", "* seq_len model_dim")
+_HEADS_WIDTH = {"heads_width": ("num_heads", "head_dim")}
 _LAYER = (
     array("x", "* n_q model_dim"),
     array("context", "* n_k context_dim"),
@@ -149,6 +151,10 @@ _LAYER = (
         setting("scale"),
     ),
 )
+_LAYER_WIDTHS = {
+    **{"query_width": ("num_heads", "head_dim"), "key_width": ("kv_heads", "head_dim")},
+    **{"values_width": ("kv_heads", "value_dim"), "joined_width": ("num_heads", "value_dim")},
+}
 
 _SCORES, _WEIGHTS = array("scores", "* n_q n_k"), array("weights", "* n_q n_k")
 _PARTS = tuple(
@@ -283,10 +289,28 @@ OPERATIONS: dict[str, Operation] = {
             *("kv_heads", "window", "softcap_order", "lse_base", "lse_sink", "scale_default"),
             oracle=batched_decode,
         ),
-        _operation("multi_head_attention", _MULTI_HEAD, (_TOKENS_OUT,), *_MASKING),
-        _operation("multi_head_attention_vjp", (*_MULTI_HEAD, gradient(_TOKENS_OUT)), tangents(*_TOKENS), *_DERIVED),
-        _operation("multi_head_attention_jvp", (*_MULTI_HEAD, *tangents(*_TOKENS)), tangents(_TOKENS_OUT), *_DERIVED),
-        _operation("attention_layer", _LAYER, (array("out", "* n_q out_dim"),), *_MASKING, "causal", "kv_heads"),
+        _operation("multi_head_attention", _MULTI_HEAD, (_TOKENS_OUT,), *_MASKING, widths=_HEADS_WIDTH),
+        _operation(
+            "multi_head_attention_vjp",
+            (*_MULTI_HEAD, gradient(_TOKENS_OUT)),
+            tangents(*_TOKENS),
+            *_DERIVED,
+            widths=_HEADS_WIDTH,
+        ),
+        _operation(
+            "multi_head_attention_jvp",
+            (*_MULTI_HEAD, *tangents(*_TOKENS)),
+            tangents(_TOKENS_OUT),
+            *_DERIVED,
+            widths=_HEADS_WIDTH,
+        ),
+        _operation(
+            "attention_layer",
+            _LAYER,
+            (array("out", "* n_q out_dim"),),
+            *(*_MASKING, "causal", "kv_heads"),
+            widths=_LAYER_WIDTHS,
+        ),
         _operation("hard_masked_softmax", (_SCORES, _MASK), (_WEIGHTS,), *_MASKING),
         _operation("hard_masked_softmax_vjp", (_SCORES, _MASK, gradient(_WEIGHTS)), tangents(_SCORES), *_DERIVED),
         _operation("causal_mask", (size("n_q"), size("n_k")), (mask("mask", "n_q n_k"),), "causal", "mask_polarity"),
@@ -324,6 +348,12 @@ OPERATIONS: dict[str, Operation] = {
             ),
             (array("biases", "num_heads n_q n_k"),),
             "causal",
+        ),
+        _operation(
+            "relative_position_index",
+            (size("height"), size("width")),
+            (array("index", "tokens tokens", Kind.INTEGERS),),
+            widths={"tokens": ("height", "width")},
         ),
         _operation("rope", (_ROWS, _START, *_ROTATION), (_ROWS_OUT,), *_ROPE, "mrope"),
         _operation("rope_vjp", (_ROWS, gradient(_ROWS_OUT), _START, *_ROTATION), tangents(_ROWS), *_ROPE, "mrope"),

@@ -21,7 +21,7 @@ Wanted = Mapping[str, int]
 
 NAMES = (
     *("batch", "num_heads", "kv_heads", "n_q", "n_k", "seq_len", "start_pos"),
-    *("head_dim", "value_dim", "embed_dim", "model_dim", "max_len"),
+    *("head_dim", "value_dim", "embed_dim", "model_dim", "max_len", "sequences", "total_q", "total_k"),
 )
 _MOST = 2**46  # numbers: no machine has so much memory
 _TYPICAL = {"batch": 2, "n_q": 1, "n_k": 4096, "seq_len": 4096, "head_dim": 64, "embed_dim": 64, "max_len": 64}
@@ -61,15 +61,17 @@ def checked(shapes: Any) -> tuple[Wanted, ...]:
 
 
 def sizes_of(operation: Operation) -> tuple[str, ...]:
-    """Return the names of the sizes that a user can choose for an operation. Programs of caches and
-    operations on whole numbers have no such sizes.
+    """Return the names of the sizes that a user can choose for an operation. Programs of caches, keys in
+    pages and operations on whole numbers have no such sizes.
     """
     required = [parameter for parameter in operation.takes if not parameter.optional]
-    if operation.is_played or any(parameter.kind in (Kind.INTEGERS, Kind.LENGTHS) for parameter in required):
+    kinds = {parameter.kind for parameter in required}
+    if operation.is_played or operation.is_paged or Kind.INTEGERS in kinds:
         return ()
     names = {name for one in required for name in (one.axes or ([one.name] if one.kind is Kind.SIZE else []))}
     names |= {"batch", "num_heads"} if BATCH in names else set()
-    names |= {"head_dim"} if "heads_width" in names else set()
+    names |= {"sequences"} if operation.is_packed else set()
+    names |= {size for factors in operation.widths.values() for size in factors}
     return tuple(name for name in NAMES if name in names)
 
 

@@ -1,22 +1,21 @@
-"""Reads problems and solutions of KernelBench and flashinfer-bench as submissions to the gate.
+"""Reads problems and solutions of KernelBench, flashinfer-bench and SOL-ExecBench as submissions to the gate.
 
 Only the process of the untrusted kernel runs their code. In KernelBench a problem is a file with
 Model, get_inputs and get_init_inputs. A solution defines ModelNew. It gets the result of the same
-get_init_inputs, and is called on tensors. In flashinfer-bench a solution is a JSON file with
-definition, spec and sources.
+get_init_inputs, and is called on tensors. In flashinfer-bench and SOL-ExecBench a problem is a JSON
+file, the definition, and a solution is another one, with definition, spec and sources.
 """
 
 import ast
 import json
-import re
 from pathlib import Path
 from typing import Any
 
-from oracles import Conventions
+from properties.gatehouse.definitions import CONVENTIONS, read
 from properties.gatehouse.problem_sizes import shapes_of_inputs, sizes_of_workloads
 from properties.gatehouse.submission import Submission, of_file, parsed, text_of
 
-__all__ = ["flashinfer_bench", "kernelbench"]
+__all__ = ["defined", "kernelbench"]
 
 _ENTRY = "entry_of_the_candidate"
 _CALLED = "scaled_dot_product_attention"
@@ -33,60 +32,79 @@ def entry(q, k, v):
     return model(q, k, v)
 """
 
-_RAGGED = """
+_SOLUTION = """
 import torch
 from {module} import {function}
 
-HEADS, KV_HEADS = {heads}, {kv_heads}
+INPUTS, IN_PLACE, HAS_LSE, PAGE_SIZE = {inputs}, {in_place}, {has_lse}, {page_size}
 
 
-def entry(q, k, v):
-    # Problem p is part of sequence p // KV_HEADS. It has the keys of head p % KV_HEADS, and the queries of one head
-    # that reads these keys.
-    lead, (n_q, width), n_k, group = q.shape[:-2], q.shape[-2:], k.shape[-2], HEADS // KV_HEADS
-    q, k, v = (x.reshape(-1, *x.shape[-2:]) for x in (q, k, v))
-    problems = torch.arange(len(q))
-    sequence, kv_head = problems // KV_HEADS, problems % KV_HEADS
-    head = kv_head * group + sequence % group
-    sequences = -(-len(q) // KV_HEADS)
-    queries = q.new_zeros(sequences, n_q, HEADS, width)
-    keys, values = (x.new_zeros(sequences, n_k, KV_HEADS, width) for x in (k, v))
-    queries[sequence, :, head], keys[sequence, :, kv_head], values[sequence, :, kv_head] = q, k, v
-    starts = [torch.arange(sequences + 1, dtype=torch.int32) * n for n in (n_q, n_k)]
-    given = [x.reshape(-1, *x.shape[2:]) for x in (queries, keys, values)]
-    log_sums = given[0].new_empty(given[0].shape[:2], dtype=torch.float32)
-    outputs = [torch.empty_like(given[0]), log_sums] if {in_place} else []
-    returned = {function}(*given, *starts, width**-0.5, *outputs)
-    out = outputs[0] if outputs else returned[0] if isinstance(returned, (tuple, list)) else returned
-    return out.reshape(sequences, n_q, HEADS, width)[sequence, :, head].reshape(*lead, n_q, width)
-"""
+def solved(given, queries, width):
+    # The output and the log-sum-exp of the solution, whose inputs are given by name.
+    outputs = [queries.new_empty(*queries.shape[:2], width)]
+    if HAS_LSE:
+        outputs.append(queries.new_empty(queries.shape[:2], dtype=torch.float32))
+    passed = [given[name] for name in INPUTS]
+    if IN_PLACE:
+        {function}(*passed, *outputs)
+        return outputs
+    returned = {function}(*passed)
+    if isinstance(returned, dict):
+        returned = [returned[name] for name in ("output", "lse")[: len(outputs)]]
+    return list(returned) if isinstance(returned, (list, tuple)) else [returned]
 
 
-_PAGED = """
-import torch
-from {module} import {function}
-
-
-def entry(q, k_pages, v_pages, block_table, lengths, *, cu_q=None):
-    size, queries = k_pages.shape[1], q[:, 0] if cu_q is None else q
+def in_pages(pages, lengths, starts, scale):
+    # The inputs about pages: those of each sequence, and how full its last page is.
+    size = PAGE_SIZE
     counts = -(-lengths // size)
-    kv_indptr = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).int()
-    pages = [row[:count] for row, count in zip(block_table, counts.tolist())]
-    kv_indices = torch.cat([block_table.new_zeros(0), *pages])
-    last = [torch.where(counts == 0, 0, (lengths - 1) % size + 1).int()] if size > 1 else []
-    starts = [kv_indptr] if cu_q is None else [cu_q, kv_indptr]
-    given = [queries, k_pages, v_pages, *starts, kv_indices, *last, q.shape[-1] ** -0.5]
-    log_sums = queries.new_empty(queries.shape[:2], dtype=torch.float32)
-    outputs = [torch.empty_like(queries), log_sums] if {in_place} else []
-    returned = {function}(*given, *outputs)
-    out, lse = outputs or returned
-    return (out, lse) if cu_q is not None else (out[:, None], lse[..., None])
-"""
+    return {{
+        "kv_indptr": torch.nn.functional.pad(counts.cumsum(0), (1, 0)).int(),
+        "kv_indices": torch.cat([counts[:0], *(row[:count] for row, count in zip(pages, counts.tolist()))]).int(),
+        "kv_last_page_len": torch.where(counts == 0, 0, (lengths - 1) % size + 1).int(),
+        "qo_indptr": starts,
+        "sm_scale": float(scale),
+    }}
 
-_SIZES = r"h([1-9]\d*)_kv([1-9]\d*)_d([1-9]\d*)"
-_RAGGED_NAME = re.compile(rf"gqa_ragged_prefill_causal_{_SIZES}")
-_PAGED_NAME = re.compile(rf"gqa_paged_(decode|prefill_causal)_{_SIZES}_ps([1-9]\d*)")
-"""The names of the definitions whose solutions the gate judges. They state the sizes that are constant."""
+
+def as_results(results):
+    return tuple(results) if HAS_LSE else results[0]
+
+
+def packed_attention(q, k, v, cu_q, cu_k, *, causal, scale=None):
+    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    given = {{"q": q, "k": k, "v": v, "qo_indptr": cu_q, "kv_indptr": cu_k, "sm_scale": scale}}
+    return as_results(solved(given, q, v.shape[-1]))
+
+
+def paged_attention(q, k_pages, v_pages, block_table, lengths, *, cu_q=None, scale=None):
+    queries = q[:, 0] if cu_q is None else q
+    given = in_pages(block_table, lengths, cu_q, q.shape[-1] ** -0.5 if scale is None else scale)
+    results = solved({{"q": queries, "k_cache": k_pages, "v_cache": v_pages, **given}}, queries, v_pages.shape[-1])
+    return as_results(results if cu_q is not None else [results[0][:, None], *(x[..., None] for x in results[1:])])
+
+
+def latent_attention(q, latent, value_dim, scale, *, causal=None):
+    # Each problem is a sequence, whose keys are in pages in falling order. Before it comes a sequence of one query and
+    # one key, so that lengths differ. Slots behind a length hold a large number.
+    lead, (heads, n_q, width), n_k = q.shape[:-3], q.shape[-3:], latent.shape[-2]
+    problems = list(zip(q.reshape(-1, heads, n_q, width), latent.reshape(-1, n_k, width)))
+    sequences = [each for pair in problems for each in ((q.new_zeros(heads, 1, width), q.new_zeros(1, width)), pair)]
+    lengths = torch.tensor([len(keys) for _, keys in sequences])
+    counts = (-(-lengths // PAGE_SIZE)).tolist()
+    pages = torch.arange(sum(counts)).flip(0).split(counts)
+    cache = q.new_full((sum(counts), PAGE_SIZE, width), 64.0)
+    for numbers, (_, keys) in zip(pages, sequences):
+        slots = torch.arange(len(keys))
+        cache[numbers[slots // PAGE_SIZE], slots % PAGE_SIZE] = keys
+    queries = torch.cat([rows.transpose(0, 1) for rows, _ in sequences])
+    starts = torch.tensor([0, *[1, n_q] * len(problems)]).cumsum(0).int()
+    given = in_pages(pages, lengths, starts, scale)
+    given |= {{"q_nope": queries[..., :value_dim].contiguous(), "q_pe": queries[..., value_dim:].contiguous()}}
+    given |= {{"ckv_cache": cache[..., :value_dim].contiguous(), "kpe_cache": cache[..., value_dim:].contiguous()}}
+    own = [x.unflatten(0, (len(problems), 1 + n_q))[:, 1:] for x in solved(given, queries, value_dim)]
+    return as_results([x.transpose(1, 2).reshape(*lead, heads, n_q, *x.shape[3:]) for x in own])
+"""
 
 
 def kernelbench(problem: Path, solution: Path, libraries: tuple[str, ...] = ()) -> Submission:
@@ -128,91 +146,83 @@ def kernelbench(problem: Path, solution: Path, libraries: tuple[str, ...] = ()) 
     )
 
 
-def flashinfer_bench(solution: Path, libraries: tuple[str, ...] = (), workloads: Path | None = None) -> Submission:
-    """Return the submission for a flashinfer-bench solution of gqa_ragged_prefill_causal_h…_kv…_d…, or
-    of gqa_paged_decode_… or gqa_paged_prefill_causal_h…_kv…_d…_ps…, in Python.
+def defined(
+    definition: Path, solution: Path, libraries: tuple[str, ...] = (), workloads: Path | None = None
+) -> Submission:
+    """Return the submission for a solution of a definition of flashinfer-bench or SOL-ExecBench, in
+    Python. The solution is a JSON, or a Python file with a function run that returns its results.
 
-    The gate judges ragged prefill as causal attention: all sequences have equal lengths, each call
-    has one query head of each group, and the output comes without its log-sum-exp. The sizes of the
-    `workloads` of the definition, a file of JSON lines, are judged first. It judges paged decoding
-    and paged prefill as paged attention, with the log-sum-exp in base 2; their workloads do not
-    state lengths, and are refused. Raises ValueError for another definition or language, and for a
-    file that does not hold a solution.
+    The gate calls it with the scale, and with sequences of different lengths, of which none has more
+    queries than keys. The sizes of the `workloads` of ragged attention, a file of JSON lines, are
+    judged first; those of pages do not state lengths, and are refused. Raises ValueError for another
+    definition, and for files that cannot be read.
     """
-    text = text_of(solution)
     try:
-        fields = json.loads(text)
-        definition, specification = fields["definition"], fields["spec"]
+        told = read(json.loads(text_of(definition)))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{definition} cannot be judged. {error}") from error
+    is_packed, is_prefill = told.operation == "packed_attention", "qo_indptr" in told.inputs
+    if solution.suffix == ".py":
+        candidate = of_file(solution, {"run": told.operation})
+        sources, broken, module, function, in_place = candidate.sources, candidate.broken, solution.stem, "run", False
+    else:
+        (sources, module, function, in_place), broken = _of_json(solution, told.name), ""
+    if workloads is not None and not is_packed:
+        raise ValueError(f"{workloads} has workloads of {told.name}, which do not state lengths of sequences.")
+    names = {"inputs": told.inputs, "page_size": told.sizes.get("page_size"), "has_lse": told.has_lse}
+    code = _SOLUTION.format(module=module, function=function, in_place=in_place, **names)
+    is_paged = told.operation == "paged_attention"
+    sizes = {name: [size] for name, size in told.sizes.items() if is_paged or name != "page_size"}
+    order = {"n_k_minus_n_q": lambda n: n >= 0} if is_prefill else {"n_q": [1]}
+    features = (
+        *(() if told.operation == "latent_attention" else ("scale",)),
+        *(("cu_q",) if is_paged else ("causal",)) * is_prefill,
+    )
+    words = ("ragged queries", "no padding rows") if is_paged else ("causal only", "no padding rows")
+    return Submission(
+        solution.name,
+        {**sources, f"{_ENTRY}.py": code},
+        {told.operation: (_ENTRY, told.operation)},
+        "torch",
+        {
+            "arithmetic": told.arithmetic,
+            "conventions": CONVENTIONS,
+            "features": features,
+            "supports": [
+                {**sizes, **order},
+                "positive scale",
+                *words * is_prefill,
+                *["no log-sum-exp"] * (not told.has_lse),
+            ],
+            "shapes": sizes_of_workloads(workloads, told) if workloads else [],
+        },
+        libraries,
+        broken,
+    )
+
+
+def _of_json(solution: Path, definition: str) -> tuple[dict[str, str], str, str, bool]:
+    """Return the sources of a solution in JSON, the module and the function to call, and whether it
+    writes into arrays that it is given.
+    """
+    try:
+        fields = json.loads(text_of(solution))
+        solves, specification = fields["definition"], fields["spec"]
         sources = {source["path"]: source["content"] for source in fields["sources"]}
         file, function = specification["entry_point"].split("::")
-        texts = [definition, specification["language"], *sources, *sources.values()]
+        texts = [solves, *sources, *sources.values()]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         texts = [None]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError(
             f"{solution} should be a solution of flashinfer-bench's: a JSON with definition, spec and sources."
         )
-    size_match, paged_match = _RAGGED_NAME.fullmatch(definition), _PAGED_NAME.fullmatch(definition)
+    if solves != definition:
+        raise ValueError(f"{solution} solves {solves}, but should solve {definition}.")
     module = file.removesuffix(".py").replace("/", ".")
-    if (
-        (size_match or paged_match) is None
-        or specification["language"] != "python"
-        or not all(map(str.isidentifier, (*module.split("."), function)))
-    ):
-        raise ValueError(
-            f"{solution} solves {definition} in {specification['language']}, "
-            "but should solve gqa_ragged_prefill_causal_h…_kv…_d…, or gqa_paged_…_ps…, in python."
-        )
-    in_place = bool(specification.get("destination_passing_style", True))
-    if paged_match is not None:
-        if workloads is not None:
-            raise ValueError(f"{workloads} has workloads of {definition}, which do not state lengths of sequences.")
-        entry_code = _PAGED.format(module=module, function=function, in_place=in_place)
-        sources = {**sources, f"{_ENTRY}.py": entry_code}
-        return _of_pages(solution.name, sources, libraries, paged_match.group(1), *map(int, paged_match.groups()[1:]))
-    assert size_match is not None
-    heads, kv_heads, width = (int(n) for n in size_match.groups())
-    shapes, untried = sizes_of_workloads(workloads, definition, kv_heads, width) if workloads else ([], {})
-    adapter_code = _RAGGED.format(module=module, function=function, heads=heads, kv_heads=kv_heads, in_place=in_place)
-    return Submission(
-        solution.name,
-        {**sources, f"{_ENTRY}.py": adapter_code},
-        {"causal_attention": (_ENTRY, "entry")},
-        "torch",
-        {
-            "arithmetic": "bfloat16",
-            "conventions": Conventions(causal="bottom_right"),
-            "supports": [
-                "positive sizes",
-                {"head_dim": [width], "value_dim": [width], "n_k_minus_n_q": lambda n: n >= 0},
-            ],
-            "shapes": shapes,
-        },
-        libraries,
-        untried=untried,
-    )
-
-
-def _of_pages(name: str, sources: dict[str, str], libraries: tuple[str, ...], stage: str, *constant: int) -> Submission:
-    """Return the submission for a solution with keys in pages. `constant` are the numbers of heads and
-    of key heads, the width, and the page size.
-    """
-    heads, kv_heads, width, page_size = ([number] for number in constant)
-    sizes = {"num_heads": heads, "kv_heads": kv_heads, "head_dim": width, "value_dim": width, "page_size": page_size}
-    is_decode = stage == "decode"
-    return Submission(
-        name,
-        sources,
-        {"paged_attention": (_ENTRY, "entry")},
-        "torch",
-        {
-            "arithmetic": "bfloat16",
-            "conventions": Conventions(lse_base="2", packed_lse="rows_first"),
-            "features": () if is_decode else ("cu_q",),
-            "supports": [{**sizes, **({"n_q": [1]} if is_decode else {})}, *([] if is_decode else ["ragged queries"])],
-        },
-        libraries,
-    )
+    if not file.endswith(".py") or not all(map(str.isidentifier, (*module.split("."), function))):
+        raise ValueError(f"{solution} has the entry point {file}::{function}, but should have a function in Python.")
+    return sources, module, function, bool(specification.get("destination_passing_style", True))
 
 
 def _init_inputs(tree: ast.Module, problem: Path) -> list[Any]:

@@ -26,7 +26,6 @@ from properties.gatehouse.verdict import Verdict, cause, score
 from properties.gatehouse.watch import Watch
 from properties.interpreters import installed
 from properties.laws.law import Law
-from properties.verifier.coverage import Coverage
 from properties.verifier.diagnosis import causes_of
 from properties.verifier.examination import Supervision
 from properties.verifier.plan import QUICKLY, grouped, plan
@@ -122,9 +121,6 @@ def gate(
     outcomes, causes, calls = examination
     laws_outcomes, causes = with_causes(outcomes, causes, lambda violation: "")
     settings["arithmetic"] = promised.resolved_arithmetic.name
-    if candidate.untried:
-        untried = Coverage(untried={**candidate.untried})
-        laws_outcomes = (*laws_outcomes[:-1], replace(laws_outcomes[-1], coverage=untried))
     report = Report(laws_outcomes, settings, causes=causes)
     return Verdict(
         report.ok and not reasons,

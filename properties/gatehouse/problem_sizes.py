@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from properties.gatehouse.definitions import Definition
 from properties.gatehouse.submission import text_of
 
 __all__ = ["shapes_of_inputs", "sizes_of_workloads"]
@@ -73,15 +74,10 @@ def _value(node: Any, names: Mapping[str, Any]) -> Any:
     raise LookupError
 
 
-def sizes_of_workloads(
-    file: Path, definition: str, kv_heads: int, width: int
-) -> tuple[list[dict[str, int]], dict[str, str]]:
-    """Return the sizes of the workloads of a definition of ragged attention, and the workloads that
-    have no such sizes, each with the reason. `file` has a JSON value in each line.
-
-    The gate gives all sequences of a call the same length. Raises ValueError for another file.
+def sizes_of_workloads(file: Path, definition: Definition) -> list[dict[str, int]]:
+    """Return the sizes of the workloads of a definition of ragged attention. `file` has a JSON value in
+    each line. Raises ValueError for another file.
     """
-    shapes, untried = list[dict[str, int]](), dict[str, str]()
     try:
         entries = [json.loads(line) for line in text_of(file).splitlines() if line.strip()]
         workloads = [
@@ -91,14 +87,10 @@ def sizes_of_workloads(
     except (KeyError, TypeError, AttributeError, RecursionError, json.JSONDecodeError) as error:
         should = "workloads of flashinfer-bench's: a JSON with definition and workload in each line"
         raise ValueError(f"{file} should be {should}.") from error
-    for name, starts, queries, keys in workloads:
-        sequences = starts - 1
-        if name != definition:
-            raise ValueError(f"{file} has a workload of {name}, but should have those of {definition}.")
-        if sequences < 1 or queries < 1 or keys < queries or queries % sequences or keys % sequences:
-            counted = f"{queries} queries and {keys} keys of {sequences} sequences"
-            untried[counted] = "the gate gives all sequences of a call the same length."
-            continue
-        lengths = {"n_q": queries // sequences, "n_k": keys // sequences}
-        shapes.append({"batch": sequences, "num_heads": kv_heads, **lengths, "head_dim": width})
-    return shapes, untried
+    for name, *_ in workloads:
+        if name != definition.name:
+            raise ValueError(f"{file} has a workload of {name}, but should have those of {definition.name}.")
+    return [
+        {"sequences": starts - 1, "total_q": queries, "total_k": keys, **definition.sizes}
+        for _, starts, queries, keys in workloads
+    ]

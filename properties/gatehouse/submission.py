@@ -68,7 +68,6 @@ class Submission:
     promises    further fields of `Implementation`
     libraries   further installed distributions that the kernel may import
     broken      a sentence that says why the source is not Python, and is refused; "" if it is
-    untried     the problem's own sizes that the gate cannot try, each with the reason
     """
 
     name: str
@@ -78,7 +77,6 @@ class Submission:
     promises: Mapping[str, Any] = field(default_factory=dict)
     libraries: tuple[str, ...] = ()
     broken: str = ""
-    untried: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.arrays, str) or self.arrays not in ("numpy", "torch"):

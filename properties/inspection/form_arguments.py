@@ -21,6 +21,7 @@ EVERYDAY = {
     **dict.fromkeys(("heads_width", "query_width", "key_width", "values_width", "joined_width"), 64),
     **{"num_heads": 4, "kv_heads": 4, "rows": 512, "batch": 2, "start_pos": 3},
     **{"num_pages": 16, "page_size": 16, "max_pages": 8, "buckets": 32, "max_distance": 128},
+    **{"height": 8, "width": 16},
 }
 """The sizes of the first call. Most kernels take them: multiples of 64, and the number of heads
 differs from the number of rows.

@@ -37,6 +37,7 @@ _NAMES = {
     "the sum of x and an encoding is within its error limit": "add_positional_encoding",
     "a learned encoding equals the rows of its table": "learned_positional_encoding",
     "a bias by relative position equals the entries of its table": "relative_bias",
+    "an index by relative position equals its definition": "relative_position_index",
     "a lookup returns the rows of its table": "table_lookup",
     "rope is within its error limit": "rope rope_vjp",
     "apply_rotary is within its error limit": "apply_rotary apply_rotary_vjp",

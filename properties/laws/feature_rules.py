@@ -45,11 +45,11 @@ def natural_log_sum_exp(lse: Ball, subject: Subject) -> Ball:
 
 
 def scores_shape(arguments: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the shape of the scores (…, n_q, n_k). Those of a layer are without the heads."""
-    if "context" in arguments:
-        return (*arguments["x"].shape[:-1], arguments["context"].shape[-2])
-    keys = arguments["latent" if "latent" in arguments else "k"]
-    return (*arguments["q"].shape[:-1], keys.shape[-2])
+    """Return the shape of the scores (…, n_q, n_k). Those of a layer are without the heads. The first two
+    arguments hold the rows of queries and of keys.
+    """
+    queries, keys, *_ = arguments.values()
+    return (*queries.shape[:-1], keys.shape[-2])
 
 
 def first_query_position(arguments: Mapping[str, Any], implementation: Implementation) -> Any:

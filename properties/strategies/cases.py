@@ -66,6 +66,7 @@ class Cases:
         if self.domain.adjust is not None:
             self.domain.adjust(self.operation, self.implementation, point, Choices(1 + seed))
             drawn_codes.hold(self.operation, self.implementation, point)
+            self._fit(point)
         return tuple(point.values())
 
     def arguments(self, choose: Choices) -> Arguments:
@@ -117,9 +118,14 @@ class Cases:
         if self.domain.adjust is not None:
             self.domain.adjust(operation, implementation, arguments, choose)
             drawn_codes.hold(operation, implementation, arguments)
+        self._fit(arguments)
+        return implementation.support.written(operation, tuple(arguments.values()))
+
+    def _fit(self, arguments: dict[str, Any]) -> None:
+        """Change a case to one with the options and arrays that the implementation takes."""
+        implementation = self.implementation
         for restriction in implementation.support.restrictions:
             restriction.fit(arguments, implementation.features, implementation.resolved_conventions.rope_pairing)
-        return implementation.support.written(operation, tuple(arguments.values()))
 
     def _argument(
         self,

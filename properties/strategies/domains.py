@@ -512,6 +512,7 @@ for _names, _numbers, _borders in (
     (_SOFTMAX, model_points.SOFTMAX, model_points.SOFTMAX),
     ((*_ROTARY[:4], "rotate_half"), model_points.ROTATIONS, ()),
     (_HEADS, model_points.TOKENS, ()),
+    (("attention_layer",), model_points.LAYERS, ()),
 ):
     _domain("operating numbers", _ORDINARY, *_names, points=_numbers, adjust=point_numbers.ordinary)
     if _borders:

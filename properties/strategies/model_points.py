@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from properties.strategies.operating_points import Point, padding
-from properties.strategies.plain_calls import Options, Sizes
+from properties.strategies.plain_calls import Options, Sizes, numbers
 
-__all__ = ["BORDERS", "NUMBERS", "ROTATIONS", "SHORT_BORDERS", "SHORT_NUMBERS", "SOFTMAX", "TOKENS"]
+__all__ = ["BORDERS", "LAYERS", "NUMBERS", "ROTATIONS", "SHORT_BORDERS", "SHORT_NUMBERS", "SOFTMAX", "TOKENS"]
 
 
 def _pasts(sizes: Sizes) -> Any:
@@ -171,3 +171,30 @@ TOKENS = (
     Point("257 tokens", {"batch": 2, "num_heads": 4, "head_dim": 8, "model_dim": 32, "seq_len": 257}),
 )
 """Where results of multi-head attention on ordinary numbers are compared with the oracle."""
+
+
+def _layer(name: str, n_q: int, n_k: int, options: Options = MappingProxyType({}), **others: int) -> Point:
+    """A point of a layer with 4 heads of width 16, whose model, context and output are as wide as the heads."""
+    widths = {"head_dim": 16, "value_dim": 16, "model_dim": 64, "context_dim": 64, "out_dim": 64}
+    sizes = {"batch": 2, "num_heads": 4, "kv_heads": 4, "n_q": n_q, "n_k": n_k, **widths}
+    return Point(name, {**sizes, **others}, options)
+
+
+_BIASES: Options = {
+    "bq": lambda sizes: numbers((sizes["num_heads"] * sizes["head_dim"],)),
+    "bo": lambda sizes: numbers((sizes["out_dim"],)),
+}
+
+LAYERS = (
+    _layer("64 tokens", 64, 64),
+    _layer("130 causal tokens", 130, 130, {"causal": True}, kv_heads=2),
+    _layer("1 query, 257 keys", 1, 257, batch=3),
+    _layer("1 query, 1025 keys", 1, 1025, kv_heads=1),
+    _layer("8 causal queries, 513 keys", 8, 513, {"causal": True}, batch=1),
+    _layer("77 keys of another width", 40, 77, context_dim=96, kv_heads=2),
+    _layer("2 biases", 33, 65, _BIASES),
+    _layer("a mask of keys for 130 keys", 9, 130, {"mask": padding}, kv_heads=2),
+    _layer("wide values", 17, 33, kv_heads=1, head_dim=8, value_dim=32, out_dim=40),
+    _layer("260 small problems", 3, 4, batch=65),
+)
+"""Where results of a layer on ordinary numbers are compared with the oracle."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from oracles.ball import Array
 from properties.contract.implementation import Implementation
-from properties.contract.operation import Arguments, Operation, with_widths
+from properties.contract.operation import Arguments, Operation
 from properties.contract.packing import with_longest
 from properties.contract.paging import page_count
 from properties.contract.parameters import BATCH, Kind, Parameter
@@ -151,7 +151,18 @@ def call_in_words(operation: Operation, arguments: Arguments) -> str:
     return f"{operation.name}{' with ' if options else ''}{' and '.join(options)}{sizes}"
 
 
-_PLAIN = {"n_q": 3, "n_k": 5, "seq_len": 3, "num_heads": 1, "kv_heads": 1, "rows": 5, "max_len": 5, "page_size": 2}
+_PLAIN = {
+    "n_q": 3,
+    "n_k": 5,
+    "seq_len": 3,
+    "num_heads": 1,
+    "kv_heads": 1,
+    "rows": 5,
+    "max_len": 5,
+    "page_size": 2,
+    "height": 2,
+    "width": 3,
+}
 _PACKED = {"total_q": "n_q", "total_k": "n_k"}
 """The rows of all packed sequences of a plain call: the sequences share them, and have unequal lengths."""
 _NARROW = {"head_dim": 8, "value_dim": 8, "model_dim": 8, "embed_dim": 8}
@@ -199,6 +210,7 @@ def _call(
     """The arguments of a call with plain numbers, or with the numbers of `fill`, except for the options."""
     if operation.is_paged:
         sizes, options = _with_pages(sizes, lead, options)
+    sizes = operation.with_widths(sizes)
     return tuple(
         options[parameter.name] if parameter.name in options else _plain(parameter, sizes, lead, seed, fill)
         for seed, parameter in enumerate(operation.takes)
@@ -227,8 +239,9 @@ def _plain(parameter: Parameter, sizes: Sizes, lead: tuple[int, ...], seed: int,
     if parameter.kind.is_setting:
         return _SETTINGS[parameter.name]
     if parameter.kind is Kind.LENGTHS:
-        total = sizes[f"total_{parameter.name[-1]}"]
-        return np.array([0, total // 3, total], np.int32)
+        count, total = sizes.get("sequences", 2), sizes[f"total_{parameter.name[-1]}"]
+        places = np.arange(count + 1)  # the lengths grow as 1, 2, 3, …
+        return (total * places * (places + 1) // (count * (count + 1))).astype(np.int32)
     if parameter.kind is Kind.INTEGERS:
         return np.arange(3)
     if parameter.kind is Kind.SIZE:
@@ -238,9 +251,8 @@ def _plain(parameter: Parameter, sizes: Sizes, lead: tuple[int, ...], seed: int,
         "pairs": 4,
         "buckets": 32,
         **dict.fromkeys(("context_dim", "out_dim"), 6),
-        **with_widths(sizes),
+        **sizes,
     }
-    known["heads_width"] = known["query_width"]
     shape = [size for axis in parameter.axes for size in (lead if axis == BATCH else (known[axis],))]
     if parameter.kind is Kind.MASK:
         return np.ones(shape, bool)

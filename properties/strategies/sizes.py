@@ -9,7 +9,6 @@ from math import prod
 from typing import Any
 
 from properties.contract.implementation import Implementation
-from properties.contract.operation import with_widths
 from properties.contract.operations import BATCH, Operation
 from properties.strategies import drawn_features, drawn_masks, drawn_rotations
 from properties.strategies.choices import Choices
@@ -18,6 +17,7 @@ from properties.strategies.domains import DOMAINS, ODDITIES, QUIRKS
 
 __all__ = ["PAIRED", "Sizes", "UnsupportedError"]
 
+_CHANNELS = ("model_dim", "context_dim", "out_dim")
 SIZES: dict[str, Sequence[int]] = {
     "n_q": LENGTHS,
     "n_k": LENGTHS,
@@ -25,7 +25,7 @@ SIZES: dict[str, Sequence[int]] = {
     "value_dim": BROAD,
     "embed_dim": (1, 2, 3, 4, 5, 8, 16),
     "seq_len": (*(1, 2, 3, 4, 5, 7) * 6, *LONG),
-    **dict.fromkeys(("model_dim", "context_dim", "out_dim"), (1, 2, 3, 5)),
+    **dict.fromkeys(_CHANNELS, (1, 2, 3, 5)),
     "num_heads": (1, 2, 3, 4),
     "kv_heads": (1, 2, 3),
     "group": (1, 2, 3),
@@ -33,6 +33,8 @@ SIZES: dict[str, Sequence[int]] = {
     "n": LENGTHS,
     "prefix": (1, 0, 2, 3, 5, 8, 16, 33, 130),
     "chunk": (2, 1, 3, 4, 5, 8, 16, 64),
+    "height": (2, 1, 3, 4, 7, 8, 12),
+    "width": (2, 1, 3, 5, 7, 8, 14),
     "start": (0, 1, 3, 7, 63, 2**31, -1, -2, -3, -5, -8, -17, -64),
     "rows": (1, 2, 3, 16, 100),
     "batch": (1, 2, 3),
@@ -57,11 +59,12 @@ _OF_SEQUENCES = ("total_q", "total_k", "boundaries", "num_pages", "max_pages")  
 _BESIDE = {
     "n_k": "n_q",
     "value_dim": "head_dim",
-    "model_dim": "query_width",
     "context_dim": "model_dim",
     "out_dim": "model_dim",
 }
-"""Pairs of sizes: the first is chosen after the second, and often equals it."""
+"""Pairs of sizes: the first is chosen after the second, and often equals it. Beside model_dim are the
+columns of its first weights.
+"""
 # How much larger than the first the second size of a pair may be, if no domain has a supported pair.
 _FAR = 1024
 _SEVERAL = 3  # sizes: a family with fewer ones is about these sizes
@@ -176,14 +179,11 @@ class Sizes:
         for name in self._names():
             if name == "start_pos":
                 sizes[name] = self._start(sizes, choose)
-            elif name == "heads_width":
-                sizes["head_dim"] = self._among("head_dim", sizes, choose)
-                sizes[name] = sizes["num_heads"] * sizes["head_dim"]
-                sizes["model_dim"] = self._among("model_dim", sizes, choose, ("heads_width", sizes[name]))
-            elif name == "query_width":
-                sizes = with_widths(sizes)
             else:
-                relative = "kv_heads" if self._is_tied(name, "kv_heads") else _BESIDE.get(name)
+                if name == "model_dim":
+                    sizes = self.operation.with_widths(sizes)
+                beside = {**_BESIDE, "model_dim": next(iter(self.operation.widths), "")}
+                relative = "kv_heads" if self._is_tied(name, "kv_heads") else beside.get(name)
                 sizes[name] = self._among(
                     name, sizes, choose, (relative, sizes[relative]) if relative in sizes else None
                 )
@@ -194,20 +194,17 @@ class Sizes:
         earlier ones.
         """
         operation = self.operation
-        if "context" in operation.axes:
-            of_heads = ("kv_heads", "num_heads", "head_dim", "value_dim", "query_width")
-            return ("n_q", "n_k", *of_heads, "model_dim", "context_dim", "out_dim")
-        if "wq" in operation.axes:
-            return ("seq_len", "num_heads", "heads_width")
         axis_names = dict.fromkeys(
             axis
             for parameter in operation.parameters
-            for axis in operation.axes.get(parameter, (parameter,))
+            for named in operation.axes.get(parameter, (parameter,))
+            for axis in operation.widths.get(named, (named,))
             if axis not in (BATCH, "pairs", *_OF_SEQUENCES)
             and not operation.is_setting(axis)
             and not operation.is_length(axis)
         )
-        priorities = {"start_pos": 1, "rows": 2, "num_heads": 1}
+        priorities = {"start_pos": 1, "rows": 2, "num_heads": 1, **dict.fromkeys(_CHANNELS, 3)}
+        priorities |= {width: 2 for _, width in operation.widths.values()}
         return sorted(axis_names, key=lambda name: priorities.get(name, 0))
 
     def _among(self, name: str, sizes: dict[str, int], choose: Choices, beside: tuple[str, int] | None = None) -> int:
@@ -300,7 +297,7 @@ class Sizes:
 
     def _default(self, name: str) -> Sequence[int]:
         operation = self.operation
-        if "wq" in operation.axes and "context" not in operation.axes:
+        if operation.widths:
             return _TOKENS.get(name) or SIZES[name]
         paired = (name == "head_dim" and operation.forward in PAIRED) or (
             name == "embed_dim" and operation.name.startswith("sinus")

@@ -8,6 +8,7 @@ import numpy as np
 
 from properties.contract.implementation import Implementation
 from properties.contract.operation import Arguments, Operation
+from properties.contract.packing import lengths
 from properties.contract.wanted_shapes import Wanted, as_text
 from properties.strategies.cases import Cases
 from properties.strategies.choices import Choices
@@ -80,5 +81,7 @@ def _products(operation: Operation, arguments: Arguments) -> int:
     width, if it has no scores.
     """
     sizes = operation.sizes(arguments)
-    names = ["batch", "num_heads", "n_q", "n_k", "seq_len", "head_dim", *["seq_len"] * ("wq" in operation.axes)]
+    if operation.is_packed:
+        sizes["n_q"] = sum(n_q * n_k for n_q, n_k in lengths(operation.named(arguments)))
+    names = ["batch", "num_heads", "n_q", "n_k", "seq_len", "head_dim", *["seq_len"] * bool(operation.widths)]
     return prod(sizes.get(name, 1) for name in names)

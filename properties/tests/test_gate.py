@@ -20,13 +20,14 @@ import oracles
 from properties.command.cli import main
 from properties.gatehouse import server, wire
 from properties.gatehouse.answers import answers
-from properties.gatehouse.foreign_formats import flashinfer_bench, kernelbench
+from properties.gatehouse.foreign_formats import defined, kernelbench
 from properties.gatehouse.gate import gate
 from properties.gatehouse.isolated_kernel import MOST_KEPT, Limits
 from properties.gatehouse.problem_sizes import shapes_of_inputs
 from properties.gatehouse.sandbox import sandbox
 from properties.gatehouse.submission import Submission
 from properties.tests.candidates import OPERATION, RIGHT, WRONG, adversary, candidate, limits_for, right
+from properties.tests.foreign_definitions import definition, tensor
 from properties.tests.processes import processes_in, wait_for
 from properties.verifier.report_file import SCHEMA as REPORT
 
@@ -445,6 +446,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "flash.py").write_text(RIGHT["plain"].text.replace(OPERATION, "flash"))
     (tmp_path / "none.py").write_text("x = 1\n")
     (tmp_path / "problem.py").write_text(PROBLEM)
+    (tmp_path / "definition.json").write_text(json.dumps(definition(GQA)))
     return tmp_path
 
 
@@ -545,6 +547,12 @@ def flash(v, k, q, factor=None):
         ),
         (["right.py", "--kernelbench", "problem.py"], "right.py defines no function 'ModelNew'. Its functions are "),
         (["right.py", "--kernelbench", "problem.py", "--arrays", "torch"], "--arrays cannot be used here"),
+        (["right.py", "--definition", "definition.json", "--arrays", "torch"], "--arrays cannot be used here"),
+        (["right.py", "--definition", "definition.json"], "right.py defines no function 'run'. Its functions are "),
+        (["right.py", "--definition", "no.json"], "no.json cannot be judged. no.json cannot be read"),
+        (["right.py", "--definition", "right.py"], "right.py cannot be judged. Expecting value"),
+        (["right.py", "--workloads", "workloads.jsonl"], "--workloads belongs to --definition."),
+        (["solution.json"], "solution.json solves a definition. Name its file: --definition definition.json."),
     ],
 )
 def test_what_cannot_be_put_to_the_gate_is_refused_in_a_sentence(folder, capsys, arguments, sentence):
@@ -613,125 +621,143 @@ def test_another_problem_is_refused(folder, other, capsys):
     assert "problem.py should have a" in capsys.readouterr().err
 
 
-RAGGED = """
+GQA = "gqa_ragged_prefill_causal_h4_kv2_d16"
+SOLVING = """
+import math
 import torch
 
-def run(q, k, v, qo_indptr, kv_indptr, sm_scale, output=None, lse=None):
-    out = torch.empty_like(q) if output is None else output
-    group = q.shape[1] // k.shape[1]
-    starts = zip(*(x.tolist()[i:][:len(qo_indptr) - 1] for x in (qo_indptr, kv_indptr) for i in (0, 1)))
-    for a, b, c, d in starts:
-        keys, values = (x[c:d].float().repeat_interleave(group, 1) for x in (k, v))
-        scores = torch.einsum("qhd,khd->hqk", q[a:b].float(), keys) * sm_scale
-        visible = torch.ones(b - a, d - c, dtype=torch.bool).tril((d - c) - (b - a))
-        weights = torch.softmax(scores.masked_fill(~visible, -torch.inf), -1)
-        out[a:b] = torch.einsum("hqk,khd->qhd", weights, values).to(q.dtype)
-    return out
+def attended(q, k, v, sm_scale, first):
+    k, v = (x.float().repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = torch.einsum("qhd,khd->qhk", q.float(), k) * sm_scale
+    visible = torch.arange(len(k)) <= torch.arange(len(q))[:, None] + first
+    scores = scores.masked_fill(~visible[:, None], -math.inf)
+    out = torch.einsum("qhk,khd->qhd", torch.softmax(scores, -1), v)
+    return out.to(q.dtype), torch.logsumexp(scores, -1) / math.log(2)
+
+def solve(q, starts, keys_of, sm_scale, width, outputs):
+    if not outputs:
+        outputs = q.new_empty(*q.shape[:2], width), q.new_empty(q.shape[:2], dtype=torch.float32)
+    outputs[0].zero_()
+    outputs[1].fill_(-math.inf)
+    for b, (first, last) in enumerate(zip(starts[:-1], starts[1:])):
+        k, v = keys_of(b)
+        if len(k) and first < last:
+            results = attended(q[first:last], k, v, sm_scale, len(k) - int(last - first))
+            outputs[0][first:last], outputs[1][first:last] = results
+    return outputs
+
+def paged(caches, kv_indptr, kv_indices, kv_last_page_len):
+    def keys_of(b):
+        own, size = kv_indices[kv_indptr[b]:kv_indptr[b + 1]].long(), caches[0].shape[1]
+        length = max((len(own) - 1) * size + int(kv_last_page_len[b]), 0)
+        return (x[own].flatten(0, 1)[:length] for x in caches)
+    return keys_of
 """
+RAGGED = f"""{SOLVING}
+def run(q, k, v, qo_indptr, kv_indptr, sm_scale, *outputs):
+    keys_of = lambda b: (x[kv_indptr[b]:kv_indptr[b + 1]] for x in (k, v))
+    return solve(q, qo_indptr, keys_of, sm_scale, v.shape[-1], outputs)
+"""
+PAGED = f"""{SOLVING}
+def run(q, k_cache, v_cache, kv_indptr, kv_indices, kv_last_page_len, sm_scale, *outputs):
+    keys_of = paged((k_cache, v_cache), kv_indptr, kv_indices, kv_last_page_len)
+    return solve(q, torch.arange(len(q) + 1), keys_of, sm_scale, v_cache.shape[-1], outputs)
+"""
+PAGED_PREFILL = f"""{SOLVING}
+def run(q, k_cache, v_cache, qo_indptr, kv_indptr, kv_indices, kv_last_page_len, sm_scale, *outputs):
+    keys_of = paged((k_cache, v_cache), kv_indptr, kv_indices, kv_last_page_len)
+    return solve(q, qo_indptr, keys_of, sm_scale, v_cache.shape[-1], outputs)
+"""
+LATENT = f"""{SOLVING}
+def run(q_nope, q_pe, ckv_cache, kpe_cache, kv_indptr, kv_indices, kv_last_page_len, sm_scale, *outputs):
+    caches = torch.cat([ckv_cache, kpe_cache], -1)[:, :, None], ckv_cache[:, :, None]
+    keys_of = paged(caches, kv_indptr, kv_indices, kv_last_page_len)
+    q = torch.cat([q_nope, q_pe], -1)
+    return solve(q, torch.arange(len(q) + 1), keys_of, sm_scale, ckv_cache.shape[-1], outputs)
+"""
+LATENT_PREFILL = LATENT.replace("kpe_cache, kv_indptr", "kpe_cache, qo_indptr, kv_indptr").replace(
+    "torch.arange(len(q) + 1)", "qo_indptr"
+)
+_NAMES = {
+    **{RAGGED: GQA, PAGED: "gqa_paged_decode_h4_kv2_d16_ps1"},
+    PAGED_PREFILL: "gqa_paged_prefill_causal_h4_kv2_d16_ps1",
+    LATENT: "mla_paged_decode_h4_ckv16_kpe8_ps1",
+    LATENT_PREFILL: "mla_paged_prefill_causal_h4_ckv16_kpe8_ps1",
+}
 
 
-def solution(source, definition="gqa_ragged_prefill_causal_h4_kv2_d16", language="python", **spec):
-    spec = {"language": language, "target_hardware": ["cpu"], "entry_point": "src/main.py::run", **spec}
+def solution(source, definition=GQA, **spec):
+    spec = {"languages": ["pytorch"], "target_hardware": ["LOCAL"], "entry_point": "src/main.py::run", **spec}
     sources = [{"path": "src/main.py", "content": source}]
     return json.dumps({"name": "ours", "definition": definition, "author": "us", "spec": spec, "sources": sources})
 
 
+def put(folder, right, source, **spec):
+    """Write a definition and a solution of it in JSON. Pages have 4 slots."""
+    told = definition(_NAMES[right], 1 if right is RAGGED else 4)
+    (folder / "definition.json").write_text(json.dumps(told))
+    (folder / "solution.json").write_text(solution(source, told["name"], **spec))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("right", _NAMES)
+def test_a_right_solution_of_a_definition_is_accepted(folder, right, in_place):
+    put(folder, right, right, destination_passing_style=in_place)
+    assert command("solution.json", "--definition", "definition.json") == 0
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("source", "in_place", "accepted"),
+    ("right", "wrong"),
     [
-        (RAGGED, True, True),
-        (RAGGED, False, True),
-        (RAGGED.replace("repeat_interleave(group, 1)", "repeat(1, group, 1)"), True, False),
-        (RAGGED.replace("(d - c) - (b - a)", "0"), False, False),
+        (RAGGED, ("repeat_interleave(q.shape[1] // x.shape[1], 1)", "repeat(1, q.shape[1] // x.shape[1], 1)")),
+        (RAGGED, ("len(k) - int(last - first))", "0)")),
+        (RAGGED, ("* sm_scale", "/ 4.0")),
+        (RAGGED, (" / math.log(2)", "")),
+        (PAGED, ("+ int(kv_last_page_len[b])", "+ size")),
+        (PAGED, (" / math.log(2)", "")),
+        (PAGED_PREFILL, ("len(k) - int(last - first))", "0)")),
+        (LATENT, ("+ int(kv_last_page_len[b])", "+ int(kv_last_page_len[0])")),
+        (LATENT, ("* sm_scale", "* q.shape[-1] ** -0.5")),
+        (LATENT, (", kpe_cache], -1)", ", kpe_cache * 0], -1)")),
+        (LATENT_PREFILL, ("len(k) - int(last - first))", "0)")),
     ],
 )
-def test_a_solution_of_flashinfer_bench_s_is_put_to_the_gate(folder, source, in_place, accepted):
-    (folder / "solution.json").write_text(solution(source, destination_passing_style=in_place))
-    assert command("solution.json") == (not accepted)
-
-
-PAGED = """
-import math
-import torch
-
-def run(q, k_cache, v_cache, kv_indptr, kv_indices, kv_last_page_len, sm_scale, output=None, lse=None):
-    out = torch.zeros_like(q) if output is None else output.zero_()
-    lse = q.new_empty(q.shape[:2], dtype=torch.float32) if lse is None else lse
-    lse.fill_(-math.inf)
-    for b, (start, end) in enumerate(zip(kv_indptr.tolist(), kv_indptr.tolist()[1:])):
-        if start == end:
-            continue
-        length = (end - start - 1) * k_cache.shape[1] + int(kv_last_page_len[b])
-        own = kv_indices[start:end].long()
-        k, v = (x[own].flatten(0, 1)[:length].float().repeat_interleave(2, 1) for x in (k_cache, v_cache))
-        scores = torch.einsum("hd,khd->hk", q[b].float(), k) * sm_scale
-        lse[b] = torch.logsumexp(scores, -1) / math.log(2)
-        out[b] = torch.einsum("hk,khd->hd", torch.softmax(scores, -1), v).to(q.dtype)
-    return out, lse
-"""
-
-
-PAGED_PREFILL = """
-import math
-import torch
-
-def run(q, k_cache, v_cache, qo_indptr, kv_indptr, kv_indices, kv_last_page_len, sm_scale):
-    out, lse = torch.zeros_like(q), q.new_full(q.shape[:2], -math.inf, dtype=torch.float32)
-    for b, (start, end) in enumerate(zip(kv_indptr.tolist(), kv_indptr.tolist()[1:])):
-        first, last = qo_indptr.tolist()[b:b + 2]
-        if start == end or first == last:
-            continue
-        length = (end - start - 1) * k_cache.shape[1] + int(kv_last_page_len[b])
-        own = kv_indices[start:end].long()
-        k, v = (x[own].flatten(0, 1)[:length].float().repeat_interleave(2, 1) for x in (k_cache, v_cache))
-        scores = torch.einsum("qhd,khd->qhk", q[first:last].float(), k) * sm_scale
-        visible = torch.ones(last - first, length, dtype=torch.bool).tril(length - (last - first))
-        alive = visible.any(-1)[:, None]
-        scores = scores.masked_fill(~visible[:, None] & alive[..., None], -math.inf)
-        lse[first:last] = torch.where(alive, torch.logsumexp(scores, -1) / math.log(2), -math.inf)
-        weights = torch.where(alive[..., None], torch.softmax(scores, -1), 0.0)
-        out[first:last] = torch.einsum("qhk,khd->qhd", weights, v).to(q.dtype)
-    return out, lse
-"""
+def test_a_wrong_solution_of_a_definition_is_not_accepted(folder, right, wrong):
+    assert wrong[0] in right
+    put(folder, right, right.replace(*wrong))
+    assert command("solution.json", "--definition", "definition.json") == 1
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("source", "accepted"),
-    [(PAGED_PREFILL, True), (PAGED_PREFILL.replace("tril(length - (last - first))", "tril()"), False)],
-)
-def test_a_solution_of_paged_prefill_is_put_to_the_gate(folder, source, accepted):
-    text = solution(source, "gqa_paged_prefill_causal_h4_kv2_d16_ps4", destination_passing_style=False)
-    (folder / "solution.json").write_text(text)
-    assert command("solution.json") == (not accepted)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("source", "in_place", "accepted"),
-    [
-        (PAGED, True, True),
-        (PAGED, False, True),
-        (PAGED.replace("+ int(kv_last_page_len[b])", "+ k_cache.shape[1]"), True, False),
-        (PAGED.replace("/ math.log(2)", ""), True, False),
-    ],
-)
-def test_a_solution_with_keys_in_pages_is_put_to_the_gate(folder, source, in_place, accepted):
-    text = solution(source, "gqa_paged_decode_h4_kv2_d16_ps4", destination_passing_style=in_place)
-    (folder / "solution.json").write_text(text)
-    assert command("solution.json") == (not accepted)
+def test_a_solution_may_be_a_file_of_python_and_have_no_log_sum_exp(folder):
+    told = definition(GQA)
+    del told["outputs"]["lse"]
+    (folder / "definition.json").write_text(json.dumps(told))
+    (folder / "solution.py").write_text(
+        RAGGED.replace("sm_scale, v.shape[-1], outputs)", "sm_scale, v.shape[-1], outputs)[0]")
+    )
+    assert command("solution.py", "--definition", "definition.json") == 0
 
 
 def test_a_solution_with_keys_in_pages_promises_the_sizes_of_its_definition(folder):
-    (folder / "solution.json").write_text(solution(PAGED, "gqa_paged_prefill_causal_h4_kv2_d16_ps4"))
-    found = flashinfer_bench(folder / "solution.json")
+    put(folder, PAGED_PREFILL, PAGED_PREFILL)
+    found = defined(folder / "definition.json", folder / "solution.json")
     assert [*found.entry] == ["paged_attention"]
-    assert found.promises["features"] == ("cu_q",)
+    assert found.promises["features"] == ("scale", "cu_q")
     sizes = {"num_heads": [4], "kv_heads": [2], "head_dim": [16], "value_dim": [16], "page_size": [4]}
-    assert found.promises["supports"] == [sizes, "ragged queries"]
+    assert found.promises["supports"][0].items() >= sizes.items()
+    assert found.promises["supports"][1:] == ["positive scale", "ragged queries", "no padding rows"]
     with pytest.raises(ValueError, match="which do not state lengths of sequences"):
-        flashinfer_bench(folder / "solution.json", workloads=folder / "workloads.jsonl")
+        defined(folder / "definition.json", folder / "solution.json", workloads=folder / "workloads.jsonl")
+    put(folder, LATENT, LATENT)
+    found = defined(folder / "definition.json", folder / "solution.json")
+    assert [*found.entry] == ["latent_attention"]
+    assert found.promises["supports"] == [
+        {"num_heads": [4], "value_dim": [16], "head_dim": [24], "n_q": [1]},
+        "positive scale",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -739,12 +765,12 @@ def test_a_solution_with_keys_in_pages_promises_the_sizes_of_its_definition(fold
     [
         ("{}", "solution.json should be a solution of flashinfer-bench's"),
         ("[" * 9999, "solution.json should be a solution of flashinfer-bench's"),
+        (solution("", "gemm_n4096"), f"solution.json solves gemm_n4096, but should solve {GQA}."),
         (
-            solution("", "gemm_n4096_k4096"),
-            "solution.json solves gemm_n4096_k4096 in python, but should solve gqa_ragged_prefill_causal",
+            solution("", entry_point="main.cu::run"),
+            "the entry point main.cu::run, but should have a function in Python.",
         ),
-        (solution("", language="cuda"), "in cuda, but should solve"),
-        (solution("", entry_point="main.py::run(); import os"), "but should solve"),
+        (solution("", entry_point="main.py::run(); import os"), "but should have a function in Python."),
         (
             solution("").replace('"path": "src', '"path": "..'),
             "The path of a source is '../main.py', but should be inside the folder.",
@@ -753,8 +779,54 @@ def test_a_solution_with_keys_in_pages_promises_the_sizes_of_its_definition(fold
 )
 def test_another_solution_is_refused(folder, capsys, text, sentence):
     (folder / "solution.json").write_text(text)
-    assert command("solution.json") == 2
+    assert command("solution.json", "--definition", "definition.json") == 2
     assert sentence in capsys.readouterr().err
+
+
+ONE_EACH = f"{GQA} should have one constant for each of head_dim, kv_heads, num_heads, value_dim."
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"inputs": {}}, f"attnspec does not judge {GQA}, but ragged, paged and latent causal attention."),
+        ({"name": "gqa_ragged"}, "attnspec does not judge gqa_ragged, but ragged, paged and latent causal attention."),
+        ({"outputs": ["out"]}, f"attnspec does not judge {GQA}, but ragged, paged and latent causal attention."),
+        ({"axes": 3}, "A definition should have a name, axes, inputs and outputs."),
+        ({"axes": {}}, "A definition should have a name, axes, inputs and outputs."),
+        (
+            {"d": {"type": "var"}},
+            ONE_EACH,
+        ),
+        ({"q": tensor("bfloat16", "total_q", "heads")}, "A definition should have a name, axes, inputs and outputs."),
+        (
+            {"q": tensor("bfloat16", "total_q", "heads", "heads")},
+            ONE_EACH,
+        ),
+        (
+            {"q": tensor("float8_e4m3fn", "total_q", "heads", "d")},
+            f"{GQA} has arrays in bfloat16, float8_e4m3fn, but should have one of bfloat16, float16, float32.",
+        ),
+    ],
+)
+def test_another_definition_is_refused(folder, capsys, changed, sentence):
+    (folder / "solution.json").write_text(solution(RAGGED))
+    told = definition(GQA)
+    for name, value in changed.items():
+        place = told["axes"] if name == "d" else told["inputs"] if name == "q" else told
+        place[name] = value
+    (folder / "definition.json").write_text(json.dumps(told))
+    assert command("solution.json", "--definition", "definition.json") == 2
+    assert f"definition.json cannot be judged. {sentence}" in capsys.readouterr().err
+
+
+def test_pages_of_several_slots_need_the_lengths_of_the_last_pages(folder, capsys):
+    put(folder, PAGED, PAGED)
+    told = json.loads((folder / "definition.json").read_text())
+    del told["inputs"]["kv_last_page_len"]
+    (folder / "definition.json").write_text(json.dumps(told))
+    assert command("solution.json", "--definition", "definition.json") == 2
+    assert "should have the input kv_last_page_len, since its pages have several slots." in capsys.readouterr().err
 
 
 INPUTS = """
@@ -804,23 +876,35 @@ def test_a_solution_that_is_wrong_at_the_problem_s_own_shape_is_not_accepted(fol
     assert gate(without, quick=True, seed=1, limits=PATIENT).accepted
 
 
-def test_the_sizes_of_workloads_are_read(folder):
-    def workload(starts, queries, keys, name="gqa_ragged_prefill_causal_h4_kv2_d16"):
-        axes = {"len_indptr": starts, "total_q": queries, "total_kv": keys}
-        return json.dumps({"definition": name, "workload": {"axes": axes, "inputs": {}, "uuid": "1"}})
+def workload(starts, queries, keys, name=GQA):
+    axes = {"len_indptr": starts, "total_q": queries, "total_kv": keys}
+    return json.dumps({"definition": name, "workload": {"axes": axes, "inputs": {}, "uuid": "1"}})
 
+
+def test_the_sizes_of_workloads_are_read(folder):
     (folder / "solution.json").write_text(solution(RAGGED))
-    file = folder / "workloads.jsonl"
-    file.write_text(f"{workload(3, 8, 10)}\n{workload(3, 7, 10)}\n")
-    found = flashinfer_bench(folder / "solution.json", workloads=file)
-    assert found.promises["shapes"] == [{"batch": 2, "num_heads": 2, "n_q": 4, "n_k": 5, "head_dim": 16}]
-    same = "the gate gives all sequences of a call the same length."
-    assert found.untried == {"7 queries and 10 keys of 2 sequences": same}
+    paths, file = (folder / "definition.json", folder / "solution.json"), folder / "workloads.jsonl"
+    file.write_text(f"{workload(3, 7, 10)}\n")
+    (found,) = defined(*paths, workloads=file).promises["shapes"]
+    sizes = {"num_heads": 4, "kv_heads": 2, "head_dim": 16, "value_dim": 16}
+    assert found == {"sequences": 2, "total_q": 7, "total_k": 10, **sizes}
     for text, sentence in (
         ("{}", "should be workloads of flashinfer-bench's"),
         ("[", "should be workloads of flashinfer-bench's"),
-        (workload(3, 8, 10, "other"), "has a workload of other, but should have those of gqa_ragged"),
+        (workload(3, 8, 10, "other"), f"has a workload of other, but should have those of {GQA}"),
     ):
         file.write_text(text)
         with pytest.raises(ValueError, match=sentence):
-            flashinfer_bench(folder / "solution.json", workloads=file)
+            defined(*paths, workloads=file)
+
+
+@pytest.mark.thorough
+def test_a_solution_that_is_wrong_at_the_size_of_a_workload_is_not_accepted(folder):
+    (folder / "workloads.jsonl").write_text(f"{workload(4, 700, 700)}\n")
+    spoiled = RAGGED.replace(
+        "    keys_of", "    sm_scale = 2 * sm_scale if len(q) == 700 else sm_scale\n    keys_of", 1
+    )
+    (folder / "solution.json").write_text(solution(spoiled))
+    given = ["solution.json", "--definition", "definition.json"]
+    assert command(*given) == 0
+    assert command(*given, "--workloads", "workloads.jsonl") == 1

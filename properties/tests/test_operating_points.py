@@ -169,3 +169,22 @@ def test_a_slow_kernel_still_breaks_the_law_that_it_is_declared_to_break():
     implementation = Implementation("mine", {GQA: twice}, known_deviations={law.id: "it doubles its outputs."})
     (outcome,) = examine([law], implementation, 4, 0, Supervision(seconds_of_points=-1.0))
     assert (outcome.status, outcome.examples) == ("declared", 1)
+
+
+LAYER = "attention_layer"
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_first_key_alone_at_the_sizes_of_models_is_seen_in_a_layer_by_the_quick_plan(own):
+    """Other test inputs have at most 65 keys, or 33 where the context is x."""
+
+    def layer(x, context, *weights, **options):
+        assert not own or np.array_equal(x, context)
+        return REFERENCE[LAYER](
+            x, context if context.shape[-2] < 66 - 2 * own else context[..., :1, :], *weights, **options
+        )
+
+    supports = ["context is x", "positive sizes"] if own else []
+    mine = Implementation("mine", {LAYER: layer}, features=("causal",), supports=supports)
+    agreement = [law.id for law in LAWS if law.agreement and law.operation == LAYER]
+    assert not verify(mine, laws=agreement, max_examples=20, quick=True).ok

@@ -82,7 +82,7 @@ def _largest(operation: Operation, *axes: str) -> str:
     """The largest size of some axes of an operation in the default plan; "" if it has no such axis."""
     asked = {*operation.parameters, *(axis for named in operation.axes.values() for axis in named)}.intersection(axes)
     domains = [domain for domain in DOMAINS[operation.name].values() if domain.name not in _LONG_PLAN]
-    everyday = {} if "wq" in operation.axes else SIZES  # tokens of multi-head attention are fewer
+    everyday = {} if operation.widths else SIZES  # tokens of multi-head attention are fewer
     drawn = [max(one.sizes.get(axis, everyday.get(axis, (0,)))) for one in domains if not one.points for axis in asked]
     fixed = [point.sizes.get(axis, 0) for domain in domains for point in domain.points for axis in asked]
     return str(max(drawn + fixed)) if asked else ""

@@ -33,7 +33,7 @@ FAMILIES = {
     "masks": ("causal_mask", "padding_mask", "combine_masks", *_OF_SEQUENCES, "hard_masked_softmax"),
     "rotary": ("rope", "rotary", "apply_rotary", "rotate_half", "inv_freq"),
     "positions and biases": (
-        *("sinusoidal", "add_positional", "learned", "table_lookup", "alibi", "relative_bias", "position_ids"),
+        *("sinusoidal", "add_positional", "learned", "table_lookup", "alibi", "relative", "position_ids"),
     ),
     "whole models": (),
 }

@@ -10,7 +10,7 @@
     packed                   attention over sequences that lie one behind the other, and its cotangents
     paged                    attention over keys in pages that a table assigns to the sequences
     alibi                    the slopes and the bias of ALiBi
-    relative_bias            the bias of T5, by buckets of distances
+    relative_bias            the bias of T5, by buckets of distances, and Swin's index of offsets in a window
     sequence_masks           masks of documents, prefixes, chunks, trees, and padding; positions beside padding
     rotary_frequencies       the frequencies of a rotary encoding, by kind
     frequency_kinds          default, linear, dynamic, longrope, proportional

@@ -1,9 +1,10 @@
-"""The bias by relative position of T5: a number for each bucket of distances.
+"""Biases by relative position: T5's number for each bucket of distances, and the rows of Swin's table.
 
 This module is not TorchLean's: see `spec.extended`.
 
 Sources: Raffel et al., Exploring the Limits of Transfer Learning with a Unified Text-to-Text
-Transformer, 2020, section 2.1, and transformers, `modeling_t5.py`
+Transformer, 2020, section 2.1, and transformers, `modeling_t5.py`. Liu et al., Swin Transformer,
+2021, section 3.2, and its repository's `models/swin_transformer.py`
 """
 
 import numpy as np  # noqa: F401 - for the examples
@@ -13,7 +14,7 @@ from spec.extended.arguments import integer
 from spec.lean import definition
 from spec.tensor_core import Array, Tensor, tabulate
 
-__all__ = ["relative_bias", "relative_bucket"]
+__all__ = ["relative_bias", "relative_bucket", "relative_position_index"]
 
 
 def relative_bucket(ahead: int, buckets: int, bidirectional: bool, max_distance: int) -> int:
@@ -69,3 +70,21 @@ def relative_bias(
     first = integer(offset, "offset")
     of = {d: relative_bucket(d, len(table), bidirectional, max_distance) for d in range(-first - n_q, n_k - first + 1)}
     return tabulate((table.shape[1], n_q, n_k), lambda h, i, j: table[of[j - i - first], h])
+
+
+def relative_position_index(height: int, width: int) -> list[list[int]]:
+    """Return Swin's index: for query i and key j of a window, the row of the table with their bias.
+
+    Token i is in row y = ⌊i / width⌋ and column x = i mod width. The offsets between two rows run from
+    1 − height to height − 1, and those between two columns from 1 − width to width − 1. The table has a
+    row for each pair of both: (yᵢ − yⱼ + height − 1)·(2·width − 1) + xᵢ − xⱼ + width − 1.
+
+    Edge cases: a window without rows or columns has an empty index.
+
+    >>> relative_position_index(1, 2)
+    [[1, 0], [2, 1]]
+    >>> relative_position_index(2, 2)[0]
+    [4, 3, 1, 0]
+    """
+    places = [(y, x) for y in range(height) for x in range(width)]
+    return [[(y - v + height - 1) * (2 * width - 1) + x - u + width - 1 for v, u in places] for y, x in places]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from spec.extended.relative_bias import relative_bias, relative_bucket
+from spec.extended.relative_bias import relative_bias, relative_bucket, relative_position_index
 
 
 def bucket_by_logarithm(ahead: int, buckets: int, bidirectional: bool, max_distance: int) -> int:
@@ -48,3 +48,12 @@ def test_bad_input_is_refused_with_a_sentence(given, message):
     with pytest.raises(ValueError, match="should") as refused:
         relative_bucket(*given)
     assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (2, 3), (7, 7), (0, 3), (4, 1)])
+def test_the_index_of_a_window_is_that_of_swin_s_code(height, width):
+    """Coordinates, their differences, shifted to 0, and one number of both: the steps of Swin's code."""
+    places = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij")).reshape(2, -1)
+    offsets = (places[:, :, None] - places[:, None, :]).transpose(1, 2, 0)
+    offsets = (offsets + np.array([height - 1, width - 1])) * [2 * width - 1, 1]
+    assert relative_position_index(height, width) == offsets.sum(-1).tolist()
