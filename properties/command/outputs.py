@@ -86,16 +86,18 @@ def complain(sentence: str) -> None:
 @contextmanager
 def printing(verdict: str = "") -> Iterator[None]:
     """Return a context for printing. Raises ValueError, with the verdict, if the text does not
-    reach standard output.
+    reach standard output, and for another file or program that cannot be used.
 
     If the reader of a list has closed the pipe, as in `attnspec laws | head`, the command ends
     silently with the exit status of SIGPIPE, as other programs do.
     """
-    reason = ""
+    reason, told = "", f" The verdict was: {verdict}" if verdict else ""
     try:
         yield
         sys.stdout.flush()
     except OSError as error:
+        if error.filename is not None:
+            raise ValueError(f"{error.filename} cannot be used: {error.strerror}.{told}") from error
         reason = error.strerror or type(error).__name__
     except SystemExit:  # rich raises it when a pipe is closed
         reason = os.strerror(EPIPE)
@@ -103,6 +105,4 @@ def printing(verdict: str = "") -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush of the interpreter
         if reason == os.strerror(EPIPE) and not verdict:
             raise SystemExit(_SIGPIPE)
-        raise ValueError(
-            f"Standard output cannot be written: {reason}.{f' The verdict was: {verdict}' if verdict else ''}"
-        )
+        raise ValueError(f"Standard output cannot be written: {reason}.{told}")

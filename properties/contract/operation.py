@@ -77,7 +77,7 @@ class Operation:
     def _kind(self, name: str) -> Kind | None:
         return self._records[name].kind if name in self._records else None
 
-    @property
+    @cached_property
     def forward(self) -> str:
         """The name of the forward operation, if this operation is a VJP or a JVP; else its own
         name.

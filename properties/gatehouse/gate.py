@@ -214,15 +214,10 @@ def _examined(
             (0, 0),
         )
     ends: Callable[[str], bool] = lambda law: bool(first.process.ended)  # noqa: E731
+    supervision = Supervision(ends=ends, most_products=_MOST_PRODUCTS, seconds_of_points=inf, draws_line=False)
     outcomes: list[Outcome] = []
     for group in grouped(laws):
-        outcomes += examine(
-            group,
-            implementation,
-            _EXAMPLES[quick],
-            seed,
-            supervision=Supervision(ends=ends, most_products=_MOST_PRODUCTS, seconds_of_points=inf),
-        )
+        outcomes += examine(group, implementation, _EXAMPLES[quick], seed, supervision=supervision)
     calls, violations = _right(outcomes, laws), _telling(outcomes, laws, _EVIDENCE[quick])
     outcomes += checked(implementation, first, second, _CASES[quick], seed)
     outcomes += finished(implementation, candidates)

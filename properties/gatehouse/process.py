@@ -75,7 +75,7 @@ class Process:
     """
 
     def __init__(self, sandbox: Sandbox, watch: Watch, arrays: str, memory: int, interpret: bool) -> None:
-        self.ended, self.starved, self.apart = "", False, sandbox.apart
+        self.ended, self.starved, self.apart, self._first_child = "", False, sandbox.apart, 0
         self.seconds, self.all_seconds = 0.0, math.inf
         self._process = subprocess.Popen(
             [*sandbox.command, "-c", _BOOT],
@@ -146,8 +146,11 @@ class Process:
         return self.end(f"did not return within {seconds:.3g} s, {doing}")
 
     def _worker(self) -> int:
-        """Return the id of the process that runs the code: the child of `unshare` or of the supervisor."""
-        return next(iter(self._children()), self._process.pid)
+        """Return the id of the process that runs the code: the first child of `unshare` or of the
+        supervisor, once there is one.
+        """
+        self._first_child = self._first_child or next(iter(self._children()), 0)
+        return self._first_child or self._process.pid
 
     def _answer(self, question: memoryview, token: bytes, clock: Clock, limits: tuple[float, float]) -> bytes:
         """Return the bytes of one message. `limits` are two: the seconds that the process may take, and

@@ -115,12 +115,9 @@ class Server:
         An array is placed in `memory` if the memory for its position has the right size. Arrays that
         share memory there share it here, and one array that is passed twice is one array here.
         """
-        described = zip(
-            (*values[0], *values[1]), (*asked["arguments"], *asked["options"]), asked["memory"], strict=True
-        )
-        same: dict[Any, Any] = {}
+        before, same = (*values[0], *values[1]), dict[Any, Any]()
+        described = zip(before, (*asked["arguments"], *asked["options"]), asked["memory"], strict=True)
         arguments = [_laid(value, description, where, memory, same) for value, description, where in described]
-        before = [value.copy() if isinstance(value, np.ndarray) else value for value in arguments]
         number = len(asked["arguments"])
         try:
             handed = {id(value): self.handed(value) for value in arguments}

@@ -32,8 +32,9 @@ class NonsenseError(Exception):
 
 def message(token: bytes, header: Mapping[str, Any], chunks: Iterable[bytes] = ()) -> bytes:
     """Return the bytes of a message. `chunks` are the bytes of the arrays in it."""
-    header_bytes, array_bytes = json.dumps(header).encode(), b"".join(chunks)
-    return START.pack(token, len(header_bytes), len(array_bytes)) + header_bytes + array_bytes
+    header_bytes, chunks = json.dumps(header).encode(), [*chunks]
+    start = START.pack(token, len(header_bytes), sum(map(len, chunks)))
+    return b"".join([start, header_bytes, *chunks])
 
 
 def sizes(start: bytes, token: bytes | None = None) -> tuple[int, int]:

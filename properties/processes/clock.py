@@ -6,10 +6,10 @@ ready to run and had to wait (the second number of `schedstat`). These seconds a
 A kernel that sleeps, or waits for something else, does not wait for a processor: its seconds count.
 """
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 __all__ = ["Clock"]
 
@@ -42,13 +42,14 @@ class Clock:
 def _waits(folder: str) -> Iterator[tuple[str, float]]:
     """Yield the threads of a process, and the seconds for which each has waited for a processor."""
     with suppress(OSError):
-        for thread in Path(folder).iterdir():
-            yield thread.name, _wait(str(thread))
+        for thread in os.listdir(folder):
+            yield thread, _wait(f"{folder}/{thread}")
 
 
 def _wait(folder: str) -> float:
     """Return the seconds for which a thread has waited for a processor; 0 if the system does not tell."""
     try:
-        return int(Path(folder, "schedstat").read_text().split()[1]) / 1e9
+        with open(f"{folder}/schedstat", "rb", buffering=0) as file:
+            return int(file.read().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
         return 0.0

@@ -22,12 +22,10 @@ from properties.verifier.report import Cause, Diagnosis, Violation
 from properties.verifier.verify import examine
 
 KERNELS = """
-from dataclasses import replace
 from properties.tests.thread_kernels import STATEFUL
 
 RIGHT = False
-MADE = [make(not RIGHT) for make in STATEFUL.values()]
-ALL = [one if one.support.declared else replace(one, supports=()) for one in MADE]  # no first look is an earlier call
+ALL = [make(not RIGHT) for make in STATEFUL.values()]
 """
 EARLIER = "a call does not depend on earlier calls"
 AGREEMENT = "attention is within its error limit", "rope is within its error limit"

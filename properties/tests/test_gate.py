@@ -610,6 +610,18 @@ def test_a_solution_of_kernelbench_s_is_put_to_the_gate(folder, is_causal, causa
     assert command("solution.py", "--kernelbench", "problem.py") == (not accepted)
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("quick", [True, False])
+def test_the_solution_in_the_guide_is_accepted_by_both_plans(folder, quick):
+    guide = (Path(__file__).parents[2] / "docs/guide/gate.md").read_text("utf-8")
+    for name in ("problem.py", "solution.py"):
+        found = re.search(rf"^```python\n(# {name}\n.*?)^```", guide, re.MULTILINE | re.DOTALL)
+        (folder / name).write_text(found[1])
+    submission = kernelbench(folder / "problem.py", folder / "solution.py")
+    verdict = gate(submission, quick=quick, limits=PATIENT)
+    assert verdict.accepted, said(verdict)
+
+
 @pytest.mark.parametrize(
     "other",
     [("(Q, K, V)\n\ndef", "(Q, K, V, scale=2)\n\ndef"), ("[2]", "[torch.ones(2)]"), ("nn.functional.scaled", "x")],

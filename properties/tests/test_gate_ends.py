@@ -5,11 +5,14 @@ source that is no Python, for a wrong kernel.
 import errno
 import json
 import math
+import os
 import platform
 import random
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +25,7 @@ from properties.bugs.reference import REFERENCE
 from properties.command.cli import main
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
-from properties.gatehouse import limits, system_calls
+from properties.gatehouse import limits, process, submission, system_calls
 from properties.gatehouse.checks import _in_fives, _large
 from properties.gatehouse.gate import gate
 from properties.gatehouse.isolated_kernel import Limits
@@ -194,7 +197,63 @@ def test_a_source_of_more_than_a_million_bytes_is_not_read(tmp_path, capsys):
     assert "kernel.py cannot be read: it has more than 1,048,576 bytes." in capsys.readouterr().err
 
 
+def test_a_source_is_parsed_in_a_process_of_its_own_with_little_memory(tmp_path, monkeypatch, capsys):
+    """A source of a million bytes can need a gigabyte. Here the process has an eighth of that."""
+    tight = submission._NAMES.replace("(2**30, 2**30)", "(2**27, 2**27)")
+    monkeypatch.setattr(submission, "_NAMES", tight)
+    monkeypatch.setattr("ast.parse", lambda *arguments: pytest.fail("The gate's own process parses the source."))
+    (tmp_path / "kernel.py").write_text("-a\n" * 300_000)
+    assert main(["gate", str(tmp_path / "kernel.py"), "--quick"]) == 1
+    assert "kernel.py is not accepted. It cannot be parsed" in " ".join(capsys.readouterr().out.split())
+
+
 # -- Confinement --------------------------------------------------------------------------------------
+
+
+def test_where_nothing_confines_a_kernel_a_warning_and_the_verdict_say_so(tmp_path, monkeypatch, capsys):
+    enclosed, forbidden = 'limits.enclose(settings["readable"], settings["writable"]) > 0', ".forbid()"
+    unconfined = process._BOOT.replace(enclosed, "False").replace(f'load("system_calls"){forbidden}', "False")
+    monkeypatch.setattr(process, "_BOOT", unconfined)
+    monkeypatch.setattr("properties.gatehouse.sandbox._can_be_apart", lambda: False)
+    (tmp_path / "kernel.py").write_text(f"{ROTATE.replace('NUMPY', 'np')}\nimport numpy as np\n")
+    command = ["gate", str(tmp_path / "kernel.py"), "--quick", "--timeout", "20", "--time-limit", "200"]
+    assert main([*command, "--json", str(tmp_path / "verdict")]) == 0
+    assert json.loads((tmp_path / "verdict").read_text())["held"] == []
+    assert "Warning: this system did not confine files, processes, syscalls." in capsys.readouterr().err
+    assert main([*command, "--require", "files"]) == 2
+    assert "This system cannot confine files (by Landlock), which is required." in capsys.readouterr().err
+
+
+def _runs_for_others(python):
+    """Whether an ordinary user can run an interpreter with attnspec's libraries."""
+    if python is None:
+        return False
+    line = [python, "-c", "import numpy, rich, flint"]
+    try:
+        return not subprocess.run(line, capture_output=True, user=65534, env=OF_OTHERS, check=False).returncode
+    except OSError:
+        return False
+
+
+OF_OTHERS = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HOME": "/"}
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="Only root can become another user.")
+def test_a_kernel_of_an_ordinary_user_is_confined_as_that_of_root():
+    installed = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/local/bin:/usr/bin")
+    python = next(filter(_runs_for_others, (sys.executable, installed)), None)
+    if python is None:
+        pytest.skip("No interpreter with attnspec's libraries can be run by another user.")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        Path(folder, "kernel.py").write_text(f"{ROTATE}\nraise LookupError\n")
+        line = [python, "-P", "-m", "attnspec", "gate", f"{folder}/kernel.py", "--quick", "--json", "-"]
+        ordinary = {"user": 65534, "group": 65534, "extra_groups": [], "env": OF_OTHERS, "cwd": folder}
+        ended = subprocess.run(line, capture_output=True, text=True, check=False, **ordinary)
+        assert ended.returncode == 1, ended.stderr
+        verdict = json.loads(ended.stdout)
+        assert verdict["cause"] == "It raised LookupError when it was imported: "
+        assert verdict["held"] == [*gate(f"{folder}/kernel.py", quick=True).held]
 
 
 def test_a_kernel_is_not_run_where_the_system_cannot_confine_what_is_required(tmp_path, monkeypatch, capsys):

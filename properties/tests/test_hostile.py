@@ -12,10 +12,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
 from properties.command.cli import main
+from properties.command.outputs import printing
 from properties.conformance import Check
 from properties.contract.implementation import Implementation
 from properties.contract.results import BrokenError
@@ -243,6 +245,17 @@ def test_on_a_read_only_file_system_it_verifies_and_says_what_cannot_be_written(
     found, told = shell(f"unshare --map-root-user --mount bash -c {shlex.quote(READ_ONLY.format(line))}")
     assert (found, "Traceback" in told) == (status, False), told
     assert sentence.format(adapters) in told
+
+
+def test_a_program_that_cannot_be_started_is_not_called_standard_output():
+    sentence = r"^/nowhere cannot be used: No such file or directory\. The verdict was: right$"
+    with pytest.raises(ValueError, match=sentence), printing("right"):
+        subprocess.run(["/nowhere"], check=True)
+
+
+def test_a_page_may_lie_where_a_name_is_not_utf_8(adapters):
+    assert main(["verify", "hostile:right", *FEW, "--html", "page\udcff"]) == 0
+    assert Path("page\udcff/index.html").is_file()
 
 
 def test_a_list_may_have_hundreds_of_implementations(adapters, capsys):

@@ -8,12 +8,14 @@ import pytest
 from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
+from properties.contract.results import BrokenError
 from properties.contract.support import OF_OPTIONS, OF_SIZES
 from properties.contract.tried_calls import TriedCall, not_taken
 from properties.laws import find
 from properties.strategies.cases import Cases, UnsupportedError
 from properties.strategies.domains import DOMAINS
 from properties.verifier.first_look import looked_at
+from properties.verifier.replay import replay
 from properties.verifier.verify import check, verify
 
 ROPE, CAUSAL = "rope", "causal_attention"
@@ -175,6 +177,30 @@ def test_a_kernel_of_float32_is_called_with_float32():
 def test_a_declared_implementation_is_not_looked_at():
     never = Implementation("never", {ROPE: lambda *_: 1 / 0}, supports=())
     assert looked_at(never, ROPE).implementation is never
+
+
+def test_the_call_of_a_look_is_no_earlier_call_of_what_is_replayed():
+    positions = []
+
+    def counted(x, start_pos=0):
+        positions.append(start_pos)
+        return rope(x, start_pos)
+
+    replay(
+        "rope is within its error limit[rope]", Implementation("mine", {ROPE: counted}), x=np.ones((1, 2)), start_pos=3
+    )
+    assert positions == [3, 0]
+
+
+def test_a_law_is_replayed_in_the_form_that_the_look_finds():
+    def narrow(x, start_pos=0):
+        if x.dtype != np.float32:
+            raise TypeError("float32 only")
+        return (2 * rope(x, start_pos)).astype(np.float32)
+
+    kernel = Implementation("mine", {ROPE: narrow}, undeclared=("arrays", "arithmetic"))
+    with pytest.raises(BrokenError, match=r"^out\[0, 0\]="):
+        replay("rope is within its error limit[rope]", kernel, x=np.ones((1, 2)), start_pos=3)
 
 
 # -- Refusals --------------------------------------------------------------------------------------

@@ -68,6 +68,7 @@ class Supervision:
     ends               returns whether an undeclared violation of a law ends the drawing of cases
     most_products      the most products in the scores of a call at sizes that the user names
     seconds_of_points  after calls at operating points took so long, the further ones are left out
+    draws_line         whether some errors are compared with the statistical line, by which no law fails
     checked            is called with the examination after every case
     """
 
@@ -78,6 +79,7 @@ class Supervision:
     ends: Callable[[str], bool] = lambda law: False
     most_products: int = MOST_PRODUCTS
     seconds_of_points: float = _SECONDS_OF_POINTS
+    draws_line: bool = True
     checked: Callable[["Examination"], None] = lambda examination: None
 
 
@@ -511,7 +513,8 @@ class Examination:
         start = time.perf_counter()
         subject.retell()
         try:
-            subject.judge(place, line=place == 0 and self.evidence.cases % _CASES_PER_LINE == 0)
+            has_turn = place == 0 and self.evidence.cases % _CASES_PER_LINE == 0
+            subject.judge(place, line=self.supervision.draws_line and has_turn)
             broken = None
         except BrokenError as error:
             broken = error

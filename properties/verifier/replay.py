@@ -2,10 +2,10 @@
 has made no call before.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from oracles import Arithmetic, Conventions
 from properties.contract.caller import Caller, Observer
@@ -23,6 +23,8 @@ from properties.verifier.notes import handed_over, notes
 from properties.verifier.report import Violation
 
 __all__ = ["call", "replay", "replayed"]
+
+_T = TypeVar("_T")
 
 
 def replay(
@@ -45,12 +47,15 @@ def replay(
     laws = find(law)
     if len(laws) != 1:
         raise ValueError(f"{law!r} is a law of {len(laws)} operations, but should name one, as in {laws[0].id!r}.")
-    implementation = implementation_of(target, arithmetic, conventions)
-    implementation = looked_at(implementation, laws[0].operation).implementation
     others = tuple(implementation_of(other, arithmetic, conventions) for other in beside)
-    _make([_recorded(operation, arguments) for operation, arguments in before], implementation)
-    subject = Subject(replace(implementation, beside=others or implementation.beside), laws[0].operation)
-    laws[0].hold(subject, case)
+    earlier = [_recorded(operation, arguments) for operation, arguments in before]
+
+    def hold(implementation: Implementation) -> None:
+        _make(earlier, implementation)
+        subject = Subject(replace(implementation, beside=others or implementation.beside), laws[0].operation)
+        laws[0].hold(subject, case)
+
+    _done(hold, implementation_of(target, arithmetic, conventions), laws[0].operation)
 
 
 def call(
@@ -68,9 +73,29 @@ def call(
     raises or returns something that is not a result. Raises ValueError for an unknown operation.
     """
     recorded = _recorded(operation, {**arguments, "layout": layout})
-    implementation = implementation_of(target, arithmetic, conventions)
-    caller = Caller(looked_at(implementation, operation).implementation, operation)
-    return caller(*recorded.arguments, layout=layout)
+
+    def make(implementation: Implementation) -> Any:
+        return Caller(implementation, operation)(*recorded.arguments, layout=layout)
+
+    return _done(make, implementation_of(target, arithmetic, conventions), operation)
+
+
+def _done(
+    act: Callable[[Implementation], _T], implementation: Implementation, name: str, observe: Observer | None = None
+) -> _T:
+    """Return what `act` returns for an implementation, or else for the form in which a look shows that it
+    can be called. The look comes last: its calls must not be earlier calls of what is repeated.
+    """
+    try:
+        found, error = act(implementation), None
+    except Exception as raised:
+        found, error = None, raised
+    looked = looked_at(implementation, name, observe).implementation
+    if looked is not implementation:
+        return act(looked)
+    if error is not None:
+        raise error
+    return cast("_T", found)
 
 
 def _recorded(operation: Any, arguments: Mapping[str, Any]) -> RecordedCall:
@@ -94,14 +119,17 @@ def replayed(implementation: Implementation, violation: Violation, observe: Obse
     """Return a violation as it shows after its earlier calls, with the notes on its calls. Return None
     if the law passes.
     """
-    law = find(violation.law_id)[0]
-    implementation = looked_at(implementation, law.operation, observe).implementation
-    _make(violation.earlier_calls, implementation, observe)
-    subject = Subject(implementation, law.operation, observe)
-    try:
-        law.hold(subject, violation.counterexample)
-    except BrokenError as broken:
-        calls, case = tuple(subject.calls), violation.counterexample
-        told = (*handed_over(case, violation.operation, calls, implementation), *notes(calls, implementation, ()))
-        return replace(violation, summary=str(broken), excess=broken.excess, notes=told, larger=())
-    return None
+    law, case = find(violation.law_id)[0], violation.counterexample
+
+    def show(implementation: Implementation) -> Violation | None:
+        _make(violation.earlier_calls, implementation, observe)
+        subject = Subject(implementation, law.operation, observe)
+        try:
+            law.hold(subject, case)
+        except BrokenError as broken:
+            calls = tuple(subject.calls)
+            told = (*handed_over(case, violation.operation, calls, implementation), *notes(calls, implementation, ()))
+            return replace(violation, summary=str(broken), excess=broken.excess, notes=told, larger=())
+        return None
+
+    return _done(show, implementation, law.operation, observe)

@@ -8,10 +8,12 @@ import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jsonschema import Draft202012Validator, ValidationError
+
+if TYPE_CHECKING:  # jsonschema loads slowly, and reports are written far more often than read
+    from jsonschema import Draft202012Validator, ValidationError
 
 __all__ = ["SCHEMA", "array", "read", "text_of"]
 
@@ -94,16 +96,18 @@ def _mistakes(report: Any) -> Iterator[str]:
                 yield f"{_path([where, 'counterexample', name])} is not an array of numbers"
 
 
-def _order_of_errors(error: ValidationError) -> tuple[bool, bool, int]:
+def _order_of_errors(error: "ValidationError") -> tuple[bool, bool, int]:
     return list(error.path) != ["version"], error.validator != "required", len(error.path)
 
 
 @cache
-def _validator() -> Draft202012Validator:
+def _validator() -> "Draft202012Validator":
+    from jsonschema import Draft202012Validator
+
     return Draft202012Validator(SCHEMA)
 
 
-def _sentence(error: ValidationError) -> str:
+def _sentence(error: "ValidationError") -> str:
     """Return the end of a sentence for an error of jsonschema. It shows only a short part of the
     file.
     """

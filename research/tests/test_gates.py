@@ -6,8 +6,11 @@ from itertools import product
 import pytest
 
 from properties.gatehouse.gate import gate
+from properties.gatehouse.verdict import Verdict
 from properties.tests.candidates import ARITHMETICS, RIGHT, UNSEEN, WRONG, adversary
 from properties.tests.test_gate import ONE_OF_EACH_KIND, PATIENT, port, require_accepted, require_refused
+from properties.verifier.report import Report
+from research.gates import __main__ as gates
 
 __all__ = ["port"]
 
@@ -38,3 +41,23 @@ def test_what_keeps_results_is_not_accepted_by_chance(name, seed, port):
 def test_there_are_many_adversaries():
     assert len(WRONG) >= 190
     assert all(source.notes["unseen"] for source in UNSEEN.values())
+
+
+def test_busy_processes_end_with_their_round():
+    with gates._load(2) as others:
+        assert [other.poll() for other in others] == [None, None]
+    assert [other.returncode for other in others] == [-9, -9]
+
+
+def test_the_page_tells_what_is_refused_from_what_is_not_judged(tmp_path, monkeypatch):
+    def judge(submission, seed=-1, **settings):
+        return Verdict(seed == 0, 0.0, "", (), 1.0, Report((), {}), judged=seed != 1)
+
+    monkeypatch.setattr(gates, "gate", judge)
+    few = ["--seeds", "3", "--repeats", "0", "--adversaries", "1", "--load", "1"]
+    monkeypatch.setattr("sys.argv", ["gates", *few, "--output", str(tmp_path / "page")])
+    assert gates.main() == 1
+    page = (tmp_path / "page").read_text()
+    assert "at load 0: 15 accepted, 15 refused, 15 not judged." in page
+    assert "at load 1: 15 accepted, 15 refused, 15 not judged." in page
+    assert "Adversaries: 0 of 1 accepted" in page
