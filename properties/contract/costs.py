@@ -23,7 +23,7 @@ _OF_TIME = (
 _SMALL = 512  # entries of the arrays and scores of a call that is always made
 _TRIES = 4  # calls that are left out before a first one that is not small is made
 _FIRST = 2  # calls that are made so: the time of the very first has what a library prepares
-SLACK = 4  # for few calls: a bound that exceeds the limit by this factor may be far above the time of the call
+SLACK = 2  # for the few calls of points and of measurements: bounds are far above most times
 
 
 @dataclass
@@ -31,9 +31,9 @@ class Costs:
     """The times of the calls so far, by operation, and the most seconds that a call may take. In an
     interpreter, the time of a call is the time that a processor worked.
 
-    A call that should take longer is not made, unless it is small: its bound exceeds the limit `slack`
-    times, or calls that are not larger took longer. The kernel may take it all the same. `left_out` counts such calls by operation. Some kernels take no small call. Their first `_FIRST` calls
-    are not larger than the smallest of `_TRIES` or more calls that were left out.
+    A call that should take longer, by the factor `slack`, is not made, unless it is small. The kernel may
+    take it all the same. `left_out` counts such calls by operation. Some kernels take no small call. Their
+    first `_FIRST` calls are not larger than the smallest of `_TRIES` or more calls that were left out.
     """
 
     most: float
@@ -45,8 +45,7 @@ class Costs:
     def refusal(self, operation: Operation, arguments: Arguments) -> str:
         """Return a sentence that says that a call would take too long; "" if it may be made."""
         seconds, work = self.predicted(operation, arguments), _work(operation, arguments)
-        may_exceed = self._least(operation, arguments) <= self.most
-        if work <= _SMALL or seconds <= self.most * (self.slack if may_exceed else 1):
+        if seconds <= self.slack * self.most or work <= _SMALL:
             return ""
         count, smallest = self.left_out.get(operation.name, 0), self._smallest.get(operation.name, inf)
         if len(self._seen.get(operation.name, ())) < _FIRST and count >= _TRIES and work <= smallest:
@@ -64,14 +63,6 @@ class Costs:
         """
         sizes, earlier = _sizes(operation, arguments), self._seen.get(operation.name, ())
         return min((seconds * float(np.maximum(sizes / before, 1).prod()) for before, seconds in earlier), default=inf)
-
-    def _least(self, operation: Operation, arguments: Arguments) -> float:
-        """Return the most seconds that a call which is not larger needs. Such a call needs at most what any
-        larger call took.
-        """
-        sizes, earlier = _sizes(operation, arguments), self._seen.get(operation.name, ())
-        below = (before for before, _ in earlier if (before <= sizes).all())
-        return max((min(t for other, t in earlier if (other >= before).all()) for before in below), default=0.0)
 
     def add(self, operation: Operation, arguments: Arguments, seconds: float) -> None:
         """Record the time of a call."""

@@ -10,7 +10,7 @@ import numpy as np
 from properties.strategies.operating_points import Point, padding
 from properties.strategies.plain_calls import Options, Sizes
 
-__all__ = ["BORDERS", "NUMBERS", "ROTATIONS", "SHORT_BORDERS", "SHORT_NUMBERS", "SOFTMAX", "TOKENS"]
+__all__ = ["BORDERS", "NUMBERS", "ROTATIONS", "SHORT_BORDERS", "SHORT_NUMBERS", "SOFTMAX", "TILES", "TOKENS"]
 
 
 def _pasts(sizes: Sizes) -> Any:
@@ -171,3 +171,6 @@ TOKENS = (
     Point("257 tokens", {"batch": 2, "num_heads": 4, "head_dim": 8, "model_dim": 32, "seq_len": 257}),
 )
 """Where results of multi-head attention on ordinary numbers are compared with the oracle."""
+
+TILES = tuple(Point(f"tiles of {tile} keys", {"n_q": 1, "n_k": 8 * tile}) for tile in (32, 128, 16, 64))
+"""Where sums over tiles of keys are compared with the oracle."""

@@ -115,15 +115,15 @@ def test_a_file_that_does_not_exist_is_named(tmp_path, undisturbed):
 
 def test_an_earlier_call_bounds_the_time_of_a_larger_one():
     costs, rope = Costs(1.0), OPERATIONS["rope"]
-    small, large, largest = ((np.zeros((rows, 4)), 0) for rows in (25, 250, 500))
+    small, large, largest = ((np.zeros((rows, 4)), 0) for rows in (25, 200, 500))
     assert costs.refusal(rope, small) == ""
     sentence = "The call is large, and no smaller call has shown yet how long such calls take."
     assert costs.refusal(rope, large) == sentence
     costs.add(rope, small, 0.25)
     assert costs.predicted(rope, small) == 0.25
-    assert costs.predicted(rope, large) == 0.25 * 10
+    assert costs.predicted(rope, large) == 0.25 * 8
     assert costs.predicted(rope, (np.zeros((25, 8)), 0)) == costs.predicted(rope, (np.zeros((50, 2)), 0)) == 0.5
-    assert costs.refusal(rope, large) == "The call would take up to 2.5 s, and --cost allows 1 s."
+    assert costs.refusal(rope, large) == "The call would take up to 2 s, and --cost allows 1 s."
     slack = Costs(1.0, SLACK, _seen=costs._seen)
     assert slack.refusal(rope, large) == ""
     assert slack.refusal(rope, largest) == "The call would take up to 5 s, and --cost allows 1 s."
@@ -133,18 +133,6 @@ def test_an_earlier_call_bounds_the_time_of_a_larger_one():
     costs.add(rope, small, 0.25)
     assert Costs(0.1, _seen=costs._seen).refusal(rope, small) == ""  # a small call is always made
     assert costs.left_out == {"rope": 2}
-
-
-def test_a_call_is_left_out_if_calls_that_are_not_larger_took_too_long():
-    costs, rope = Costs(1.0, SLACK), OPERATIONS["rope"]
-    small, large, largest = ((np.zeros((rows, 4)), 0) for rows in (25, 250, 260))
-    costs.add(rope, small, 1.5)  # with what a library prepares
-    assert costs.refusal(rope, large) == "The call would take up to 15 s, and --cost allows 1 s."
-    costs.add(rope, large, 0.9)  # so a small call does not need 1.5 s
-    assert costs.refusal(rope, largest) == ""
-    costs.add(rope, largest, 1.2)
-    assert costs.refusal(rope, largest) == ""  # its bound is 0.936 s
-    assert costs.refusal(rope, (np.zeros((300, 4)), 0)) == "The call would take up to 1.1 s, and --cost allows 1 s."
 
 
 def test_a_kernel_without_small_calls_is_called():

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -169,3 +170,39 @@ def test_a_slow_kernel_still_breaks_the_law_that_it_is_declared_to_break():
     implementation = Implementation("mine", {GQA: twice}, known_deviations={law.id: "it doubles its outputs."})
     (outcome,) = examine([law], implementation, 4, 0, Supervision(seconds_of_points=-1.0))
     assert (outcome.status, outcome.examples) == ("declared", 1)
+
+
+# -- Sums over tiles -------------------------------------------------------------------------------
+
+
+def in_tiles(tile, stored):
+    """Attention with sums in float32 over tiles of keys, and a running output in a format."""
+
+    def attention(q, k, v, mask=None):
+        given, (q, k, v) = q.dtype, (x.astype(np.float32) for x in (q, k, v))
+        highest, total, output = np.float32(-np.inf), np.float32(0), np.zeros(())
+        for start in range(0, k.shape[-2], tile):
+            scores = q @ k[..., start : start + tile, :].mT / np.float32(np.sqrt(q.shape[-1]))
+            higher = np.maximum(highest, scores.max(-1, keepdims=True))
+            weights, shrink = np.exp(scores - higher), np.exp(highest - higher)
+            parts = weights.astype(given).astype(np.float32) @ v[..., start : start + tile, :]
+            total = total * shrink + weights.sum(-1, keepdims=True)
+            output, highest = output.astype(stored).astype(np.float32) * shrink + parts, higher
+        return (output / total).astype(given)
+
+    return attention
+
+
+@pytest.mark.parametrize("tile", [16, 32, 64, 128])
+@pytest.mark.parametrize("given", ["bfloat16", "float16"])
+def test_a_running_output_that_is_rounded_at_each_tile_is_seen(given, tile):
+    family, narrow = "small values after a large one", np.dtype(getattr(ml_dtypes, given, given))
+    for stored in (narrow, np.dtype(np.float32)):
+        implementation = Implementation("tiles", {SDPA: in_tiles(tile, stored)}, given)
+        cases = Cases(OPERATIONS[SDPA], DOMAINS[SDPA][family], implementation)
+        excess = []
+        for seed in range(len(cases.fixed)):
+            subject = Subject(implementation, SDPA)
+            (found,) = subject.watch(SDPA, cases.draw(seed)).results
+            excess.append(float(found.excess.max()))
+        assert (max(excess) > 1) == (stored == narrow)
