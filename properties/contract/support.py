@@ -312,11 +312,6 @@ class Support:
         """Return a mask in the form in which it is passed: booleans, or whole numbers."""
         return self._extent(operation).handed(mask, operation.axes[parameter])
 
-    def slacken(self, slack: float) -> None:
-        """Make calls from now on whose bound is up to `slack` times the limit of costs, if there is one."""
-        if self.costs is not None:
-            self.costs.slack = slack
-
     def promised(self, operation: Operation, arguments: Arguments) -> tuple[Any, ...]:
         """Return the arguments of a call as the implementation gets them. Raises OutsideError if
         the implementation does not take these masks or these shapes, and if the call would take too

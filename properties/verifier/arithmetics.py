@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -133,16 +134,6 @@ class OtherArithmetic:
         return not call.error and is_right(call, self.expected(call, implementation))
 
 
-_ROUNDOFF: dict[str, Callable[[Arithmetic], float]] = {
-    "angle.table": lambda a: a.angle.table.unit_roundoff,
-    "angle.product": lambda a: a.angle.product,
-    "angle.frequency": lambda a: a.angle.frequency,
-    "elementwise": lambda a: a.elementwise.unit_roundoff,
-    "accumulate": lambda a: a.accumulate,
-    "product": lambda a: a.product,
-}
-"""The other fields that can be narrower, each with its roundoff in an arithmetic."""
-
 _CHANGES: dict[str, tuple[str, Callable[[Arithmetic, Format], Arithmetic]]] = {
     "angle.table": ("cosines and sines are stored in", lambda a, to: replace(a, angle=replace(a.angle, table=to))),
     "angle.product": (
@@ -163,7 +154,9 @@ _CHANGES: dict[str, tuple[str, Callable[[Arithmetic, Format], Arithmetic]]] = {
     ),
     "product": ("the operands of products are rounded to", lambda a, to: replace(a, product=to.unit_roundoff)),
 }
-"""The same fields, each with the words for a narrower format and the arithmetic that has it."""
+"""The other fields that can be narrower, each with the words for a narrower format and the arithmetic that
+has it.
+"""
 
 _FLUSHES = "flush_to_zero=True"
 _HABITS: dict[str, tuple[str, Callable[[Arithmetic], Arithmetic]]] = {
@@ -193,10 +186,9 @@ def other_arithmetics(declared: Arithmetic, arrays: Iterable[str] = ()) -> Itera
     for target in (BINARY32, BINARY16, _TEN_BITS, BRAIN16):
         if target.unit_roundoff > declared.inputs.unit_roundoff:
             name = _NAMES[target.name]
-            yield OtherArithmetic(f"inputs={name}", f"inputs are converted to {name}", declared, target)
-            for array in arrays:
-                words = f"{array} is converted to {name}"
-                yield OtherArithmetic(f"{array}={name}", words, declared, target, only=array)
+            for only in ("", *arrays):
+                words = f"{f'{only} is' if only else 'inputs are'} converted to {name}"
+                yield OtherArithmetic(f"{only or 'inputs'}={name}", words, declared, target, only=only)
     for target in (BINARY32, BINARY16, BRAIN16):
         if target.unit_roundoff >= declared.inputs.unit_roundoff:
             yield from _with_a_narrower_field(declared, target)
@@ -223,7 +215,8 @@ def _with_a_narrower_field(declared: Arithmetic, target: Format) -> Iterator[Oth
             stored: Any = {field: target}
             yield OtherArithmetic(f"{field}={name}", f"{words} {name}", replace(declared, **stored))
     for field, (words, change) in _CHANGES.items():
-        if roundoff > _ROUNDOFF[field](declared):
+        path = f"{field}.unit_roundoff" if field in ("angle.table", "elementwise") else field
+        if roundoff > attrgetter(path)(declared):
             yield OtherArithmetic(f"{field}={name}", f"{words} {name}", change(declared, target))
 
 

@@ -19,7 +19,6 @@ from typing import Any
 from properties.contract import process_state
 from properties.contract.caller import Observer
 from properties.contract.conversion import UngivenError
-from properties.contract.costs import SLACK
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS, Arguments
 from properties.contract.results import BrokenError, Call
@@ -406,11 +405,9 @@ class Examination:
             self._untried.setdefault(name, []).append(cases.names[seed % len(cases.names)])
             return
         self._families_of_points.add(name)
-        self.implementation.support.slacken(SLACK)
         arguments, self._is_at_a_point = cases.draw(seed), True
         self._further(arguments, seed, [trial for trial in group if trial.open], quirk)
         self._is_at_a_point = False
-        self.implementation.support.slacken(1)
         self._seconds_of_points += self.subject.seconds - before
 
     def _case(self, arguments: Arguments, seed: int, group: list[Trial], quirk: bool) -> None:
