@@ -257,11 +257,10 @@ class Caller:
         arguments = self.implementation.support.promised(operation, arguments)
         if self._observe is not None:
             self._observe(operation.name, arguments, layout)
-        clock = time.process_time if interpreters.is_interpreting() else time.perf_counter  # other programs run too
-        given, start = self.given(operation, arguments, layout), clock()
+        given, before = self.given(operation, arguments, layout), self.seconds
         raw_results, side_effect = self._guarded(operation, given)
         if (costs := self.implementation.support.costs) is not None:
-            costs.add(operation, arguments, clock() - start)
+            costs.add(operation, arguments, self.seconds - before)
         returned = (
             list(raw_results) if isinstance(raw_results, tuple | list) and len(operation.outputs) > 1 else [raw_results]
         )
@@ -313,7 +312,8 @@ class Caller:
         """
         printed, process = io.StringIO(), os.getpid()
         error_state = np.geterr()
-        started = time.perf_counter()
+        clock = time.process_time if interpreters.is_interpreting() else time.perf_counter  # other programs run too
+        started = clock()
         try:
             with warnings.catch_warnings(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
                 # Nobody else adds this filter. A filter that is there already would hide an added one.
@@ -331,7 +331,7 @@ class Caller:
             if os.getpid() != process:  # a forked child came back: two processes would go on
                 _RETURNED[0] = 1
                 os._exit(0)
-            seconds, errors_after = time.perf_counter() - started, np.geterr()
+            seconds, errors_after = clock() - started, np.geterr()
             np.seterr(**error_state)
             self.seconds += seconds
         if seconds > self.seconds_per_call:

@@ -5,7 +5,6 @@ The first shape is the shape of the given call. The shapes of `AROUND` follow, a
 implementation takes them, until an instrument has something to say at one of them.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import inf
@@ -39,6 +38,7 @@ from properties.inspection.rotation import rotation, sentences_of_rotation
 from properties.inspection.scales import sentences_of_scales
 from properties.inspection.score_form import score_form, sentences_of_scores
 from properties.inspection.shapes import Shape, shape_of
+from properties.inspection.softmax import softmax_gradients, softmax_weights
 from properties.inspection.term_sentences import sentences_of_terms
 from properties.inspection.terms import terms
 
@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 _MOST_CALLS = 60
-_MOST_SECONDS = 5.0  # for slow implementations: everyday sizes take less than one
+_MOST_SECONDS = 5.0  # of the calls of slow implementations: everyday sizes take less than one
 
 _MOST_SENTENCES = 3  # at one shape
 
@@ -84,6 +84,8 @@ _reads = _said_of(reads, sentences_of_reads, is_kept=True)
 _scores = _said_of(score_form, sentences_of_scores, is_kept=True)
 _curve = _said_of(curve, sentences_of_curve)
 _gradients = _said_of(gradients, sentences_of_entries, is_kept=True)
+_weights = _said_of(softmax_weights, sentences_of_entries)
+_of_weights = _said_of(softmax_gradients, sentences_of_entries)
 _influence = _said_of(influence, sentences_of_influence)
 _micrometer = _said_of(micrometer, sentences_of_micrometer, is_kept=True)
 _equal_scores = _said_of(sums_of_equal_scores, sentences_of_equal_scores)
@@ -111,6 +113,7 @@ _OF_ATTENTION: _Measurements = (
     (_reads, {}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 5, "n_k": 12}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 12, "n_k": 5}),
+    (_reads, {"n_q": 2, "n_k": 40}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 40, "n_k": 40}),
     (_reads, {**_HEADS, "n_q": 3, "n_k": 130}),
     (_reads, {"batch": 2, **_HEADS, "n_q": 1, "n_k": 1040}),
@@ -133,7 +136,13 @@ _OF_ROTATIONS: _Measurements = (
     (_rotation, {"seq_len": 3, "head_dim": 96}),
     (_influence, {}),
 )
-_OF_SOFTMAX: _Measurements = ((_equal_scores, {}), (_micrometer, {}), (_influence, {}))
+_OF_SOFTMAX: _Measurements = (
+    (_equal_scores, {}),
+    (_weights, {}),
+    (_weights, {"n_q": 11, "n_k": 33}),
+    (_micrometer, {}),
+    (_influence, {}),
+)
 
 AROUND: Mapping[str, _Measurements] = {
     **dict.fromkeys(
@@ -142,6 +151,7 @@ AROUND: Mapping[str, _Measurements] = {
     **dict.fromkeys(("scaled_dot_product_attention_vjp", "attention_vjp"), _OF_GRADIENTS),
     **dict.fromkeys(("rope", "rope_vjp", "apply_rotary", "apply_rotary_vjp"), _OF_ROTATIONS),
     "hard_masked_softmax": _OF_SOFTMAX,
+    "hard_masked_softmax_vjp": ((_of_weights, {}), (_of_weights, {"n_q": 3, "n_k": 5}), (_influence, {})),
     **dict.fromkeys(("decode", "batched_decode"), ((_caches, {}),)),
     "packed_attention": ((_packed, {}),),
     "paged_attention": ((_paged, {}),),
@@ -162,15 +172,15 @@ def measured(
     At most 60 calls are made, until `until`, a reading of time.monotonic. An instrument is left out
     where the implementation does not take its calls, or raises.
     """
-    until = min(until, time.monotonic() + _MOST_SECONDS)
-    return sentences_around(Probe(Caller(implementation, operation, observe), _MOST_CALLS, until), arguments)
+    probe = Probe(Caller(implementation, operation, observe), _MOST_CALLS, until, seconds=_MOST_SECONDS)
+    return sentences_around(probe, arguments)
 
 
 def calls_of_equal_scores(implementation: Implementation, call: Call) -> tuple[Call, ...]:
     """Return calls with up to 4096 equal scores, of the shape of another call otherwise; () for an
     operation without scores, and where the implementation does not take them, or raises.
     """
-    probe = Probe(Caller(implementation, call.operation), _MOST_CALLS, time.monotonic() + _MOST_SECONDS)
+    probe = Probe(Caller(implementation, call.operation), _MOST_CALLS, seconds=_MOST_SECONDS)
     shape = shape_of(probe.operation, call.arguments)
     if (_equal_scores, {}) in AROUND.get(call.operation, ()) and all((*shape.sizes.values(), *shape.batch)):
         _said(probe, _equal_scores, shape)
@@ -201,8 +211,6 @@ def sentences_around(
             found = said[:_MOST_SENTENCES]
         elif new := " ".join(sentence for sentence in said[:_MOST_SENTENCES] if sentence not in found):
             return (*found, f"With {where}: {new[0].lower()}{new[1:]}")
-        else:
-            break
     return found
 
 

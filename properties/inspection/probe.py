@@ -49,7 +49,8 @@ def joined(readings: Sequence[Reading], join: Callable[[Sequence[Array]], Array]
 
 
 class Probe:
-    """The caller's own operation, for at most `calls` calls until a reading of time.monotonic.
+    """The caller's own operation, for at most `calls` calls that take at most `seconds` together, until a
+    reading of time.monotonic.
 
     `worst` is the largest error so far divided by its error limit, and `wrong` the first call with
     a result outside its limit. `tells` says whether some limit could have shown a mistake. `records`
@@ -57,8 +58,10 @@ class Probe:
     that were compared with the oracle. If it `stacks` calls, `together` makes one call of several.
     """
 
-    def __init__(self, caller: Caller, calls: int, until: float = inf, *, stacks: bool = False) -> None:
-        self.caller, self.calls, self.until, self.stacks = caller, calls, until, stacks
+    def __init__(
+        self, caller: Caller, calls: int, until: float = inf, *, seconds: float = inf, stacks: bool = False
+    ) -> None:
+        self.caller, self.calls, self.until, self.seconds, self.stacks = caller, calls, until, seconds, stacks
         self.operation = OPERATIONS[caller.operation]
         self.worst, self.wrong, self.tells = 0.0, tuple[Call, ...](), False
         self.records: list[tuple[Shape, Any]] = []
@@ -161,7 +164,7 @@ class Probe:
         return {one.name: one.value for one in self._results(shape.call(self.operation, **arrays))}
 
     def _results(self, arguments: Arguments) -> Sequence[Any]:
-        if not self.calls or time.monotonic() >= self.until:
+        if not self.calls or time.monotonic() >= self.until or self.caller.seconds >= self.seconds:
             raise SpentError
         if self.caller.arithmetic.is_quantised and not self.caller.takes(*arguments):
             raise OutsideError("The grid of its codes lacks some of these numbers.")

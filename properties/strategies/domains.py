@@ -518,6 +518,11 @@ for _names, _numbers, _borders in (
     if _borders:
         _domain("operating borders", _BORDERS, *_names, points=_borders, adjust=point_numbers.borders)
 
+_domain(
+    "small values after a large one", "One large value, and others that a tile adds up to less than half a unit of it.",
+    *_FORWARD, points=model_points.TILES, adjust=point_numbers.after_a_large_value,
+)  # fmt: skip
+
 _SPECIAL = "Scores and values from small to large, and pairs of special values of two features."
 _domain("special values", _SPECIAL, *_FEATURED, points=(*special_values.MAGNITUDES, *special_values.PAIRS))
 _domain("special values", _SPECIAL, *_ATTENTION, *_GROUPED, *_SOFTMAX, points=special_values.WITHOUT_OPTIONS)

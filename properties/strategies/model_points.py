@@ -10,7 +10,7 @@ import numpy as np
 from properties.strategies.operating_points import Point, padding
 from properties.strategies.plain_calls import Options, Sizes, numbers
 
-__all__ = ["BORDERS", "LAYERS", "NUMBERS", "ROTATIONS", "SHORT_BORDERS", "SHORT_NUMBERS", "SOFTMAX", "TOKENS"]
+__all__ = ["BORDERS", "LAYERS", "NUMBERS", "ROTATIONS", "SHORT_BORDERS", "SHORT_NUMBERS", "SOFTMAX", "TILES", "TOKENS"]
 
 
 def _pasts(sizes: Sizes) -> Any:
@@ -198,3 +198,6 @@ LAYERS = (
     _layer("260 small problems", 3, 4, batch=65),
 )
 """Where results of a layer on ordinary numbers are compared with the oracle."""
+
+TILES = tuple(Point(f"tiles of {tile} keys", {"n_q": 1, "n_k": 8 * tile}) for tile in (32, 128, 16, 64))
+"""Where sums over tiles of keys are compared with the oracle."""

@@ -1,5 +1,5 @@
-"""Fills the arrays of an operating point: with ordinary numbers, or with large scores at the borders
-of blocks of keys.
+"""Fills the arrays of an operating point: with ordinary numbers, with large scores at the borders of
+blocks of keys, or with one large value and small ones.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,7 +13,7 @@ from properties.contract.parameters import BATCH, Kind
 from properties.strategies.choices import Choices, rounded
 from properties.strategies.domain import Case
 
-__all__ = ["border_keys", "borders", "ordinary"]
+__all__ = ["after_a_large_value", "border_keys", "borders", "ordinary"]
 
 _STEP = 1 / 64  # of a grid from −2 to 2
 _SCORE = 16.0  # of a border key; the other scores are 0, and 4096·exp(−16) is less than 1/2000
@@ -80,6 +80,17 @@ def borders(operation: Operation, implementation: Implementation, case: Case, ch
         columns = (head + np.arange(len(chosen))) % v.shape[-1]
         values[head, chosen, columns] = 1.0 + (channel + 3 * head) % _FACTORS
     case |= {"q": q, "k": k, "v": v}
+
+
+def after_a_large_value(operation: Operation, implementation: Implementation, case: Case, choose: Choices) -> None:
+    """Fill v so that the first value is 1, and as many others as a tile has keys add up to less than half a
+    unit of it. All scores are 0. There are eight tiles of keys.
+
+    A sum that is rounded to the format of the output after each tile stays 1.
+    """
+    target, v = implementation.resolved_arithmetic.output, case["v"]
+    v[...] = rounded(np.full(v.shape, 0.99 * target.unit_roundoff * 8 / v.shape[-2]), target)
+    v[..., 0, :] = 1.0
 
 
 def _key(implementation: Implementation, width: int) -> float:

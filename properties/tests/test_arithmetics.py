@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from oracles import preset
-from oracles.formats import PRESETS
+from oracles.formats import BINARY32, BRAIN16, PRESETS
 from properties.bugs import CATALOGUE
 from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
+from properties.contract.operations import OPERATIONS
 from properties.contract.results import Call
 from properties.inspection.measurements import calls_of_equal_scores
+from properties.strategies.choices import rounded
 from properties.tests.diagnosing import causes
 from properties.tests.test_causes import AGREEMENT, cause_of
 from properties.verifier.arithmetics import _explains_directed, _may_flush, other_arithmetics
@@ -72,6 +74,31 @@ def test_inputs_converted_to_16_bits_are_named_so():
         SDPA, attention(np.float16, np.float32, np.float32), "float32", "attention is within its error limit"
     )
     assert first.id == "inputs=float16"
+
+
+@pytest.mark.parametrize("name", ["sink", "alibi"])
+def test_one_array_converted_to_16_bits_is_named_so(name):
+    """The input family of plain packings gives neither, so the features are declared."""
+
+    def packed(*arrays, **options):
+        options[name] = None if options.get(name) is None else rounded(options[name], BRAIN16)
+        return tuple(np.float32(x) for x in REFERENCE["packed_attention"](*arrays, **options))
+
+    implementation = Implementation("rounded", {"packed_attention": packed}, "float32", features=(name, "causal"))
+    (cause,) = causes(implementation, 60, laws=["attention over packed sequences is within its error limit"])
+    assert cause.diagnosis[0].id == f"{name}=bfloat16"
+    assert cause.diagnosis[0].mechanism.endswith(f"a kernel in which {name} is converted to bfloat16.")
+
+
+def test_slopes_are_converted_to_the_format_of_an_arithmetic_that_rounds_between_products():
+    """The oracle refuses a slope that is not a number of this format."""
+    q, slopes = np.zeros((1, 2, 4)), np.array([1.886])
+    arguments = OPERATIONS["attention"].arguments((q, q, q), {"alibi": rounded(slopes, BINARY32)})
+    call = Call("attention", arguments, "contiguous", (q, np.full((1, 2), np.log(2))))
+    found = {each.id: each for each in other_arithmetics(preset("float32"))}["elementwise=bfloat16"]
+    (out, lse) = found.expected(call, Implementation("zeros", {"attention": REFERENCE["attention"]}, "float32"))
+    assert (out.mid == 0).all()
+    assert lse.mid[0, 0] == pytest.approx(np.log1p(np.exp(-1.8828125)))
 
 
 @pytest.mark.parametrize(

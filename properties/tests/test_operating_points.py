@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -188,3 +189,39 @@ def test_the_first_key_alone_at_the_sizes_of_models_is_seen_in_a_layer_by_the_qu
     mine = Implementation("mine", {LAYER: layer}, features=("causal",), supports=supports)
     agreement = [law.id for law in LAWS if law.agreement and law.operation == LAYER]
     assert not verify(mine, laws=agreement, max_examples=20, quick=True).ok
+
+
+# -- Sums over tiles -------------------------------------------------------------------------------
+
+
+def in_tiles(tile, stored):
+    """Attention with sums in float32 over tiles of keys, and a running output in a format."""
+
+    def attention(q, k, v, mask=None):
+        given, (q, k, v) = q.dtype, (x.astype(np.float32) for x in (q, k, v))
+        highest, total, output = np.float32(-np.inf), np.float32(0), np.zeros(())
+        for start in range(0, k.shape[-2], tile):
+            scores = q @ k[..., start : start + tile, :].mT / np.float32(np.sqrt(q.shape[-1]))
+            higher = np.maximum(highest, scores.max(-1, keepdims=True))
+            weights, shrink = np.exp(scores - higher), np.exp(highest - higher)
+            parts = weights.astype(given).astype(np.float32) @ v[..., start : start + tile, :]
+            total = total * shrink + weights.sum(-1, keepdims=True)
+            output, highest = output.astype(stored).astype(np.float32) * shrink + parts, higher
+        return (output / total).astype(given)
+
+    return attention
+
+
+@pytest.mark.parametrize("tile", [16, 32, 64, 128])
+@pytest.mark.parametrize("given", ["bfloat16", "float16"])
+def test_a_running_output_that_is_rounded_at_each_tile_is_seen(given, tile):
+    family, narrow = "small values after a large one", np.dtype(getattr(ml_dtypes, given, given))
+    for stored in (narrow, np.dtype(np.float32)):
+        implementation = Implementation("tiles", {SDPA: in_tiles(tile, stored)}, given)
+        cases = Cases(OPERATIONS[SDPA], DOMAINS[SDPA][family], implementation)
+        excess = []
+        for seed in range(len(cases.fixed)):
+            subject = Subject(implementation, SDPA)
+            (found,) = subject.watch(SDPA, cases.draw(seed)).results
+            excess.append(float(found.excess.max()))
+        assert (max(excess) > 1) == (stored == narrow)

@@ -25,10 +25,11 @@ a convention that reproduces only some of the calls comes after an arithmetic, b
 must explain all calls.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -76,8 +77,8 @@ _STORED = {
 class OtherArithmetic:
     """An arithmetic (a way to round) to try in place of the declared one.
 
-    `sentence` ends the sentence that begins with `AS_IF`. `converted` is
-    the format to which the implementation converts its inputs first.
+    `sentence` ends the sentence that begins with `AS_IF`. `converted` is the format to which the
+    implementation converts its inputs first, or the input `only`.
     """
 
     id: str
@@ -85,12 +86,13 @@ class OtherArithmetic:
     arithmetic: Arithmetic
     converted: Format | None = None
     preset: bool = False
+    only: str = ""
 
     def expected(self, call: Call, implementation: Implementation) -> tuple[Enclosure, ...]:
         """Return the budgets (error limits) of a call's results in this arithmetic.
 
-        Tables and log-sum-exps among the arguments are converted to their own formats where those
-        are narrower. If an input exceeds the largest number of its format, the radii are infinite:
+        Arguments that are not converted are rounded to the formats in which this arithmetic has them,
+        such as slopes to the format of elementwise operations. If an input exceeds the largest number of its format, the radii are infinite:
         the arithmetic promises no value.
         """
         operation, arguments, overflows = OPERATIONS[call.operation], [], False
@@ -112,10 +114,11 @@ class OtherArithmetic:
         """Return the format in which this arithmetic stores a parameter; None if it leaves the
         parameter unchanged.
         """
-        if operation.is_table(name) or operation.is_log_sum_exp(name):
-            stored: Format = operation.stored(name, self.arithmetic)
-            return stored
-        return self.converted if name in operation.arrays else None
+        if name not in operation.arrays:
+            return None
+        of_inputs = not (self.only or operation.is_table(name) or operation.is_log_sum_exp(name))
+        stored: Format = operation.stored(name, self.arithmetic)
+        return self.converted or stored if of_inputs or name == self.only else stored
 
     def excess(self, call: Call, implementation: Implementation) -> list[Array]:
         """Return error ÷ budget of every entry of each output of a call. The budget is the error
@@ -130,16 +133,6 @@ class OtherArithmetic:
         """
         return not call.error and is_right(call, self.expected(call, implementation))
 
-
-_ROUNDOFF: dict[str, Callable[[Arithmetic], float]] = {
-    "angle.table": lambda a: a.angle.table.unit_roundoff,
-    "angle.product": lambda a: a.angle.product,
-    "angle.frequency": lambda a: a.angle.frequency,
-    "elementwise": lambda a: a.elementwise.unit_roundoff,
-    "accumulate": lambda a: a.accumulate,
-    "product": lambda a: a.product,
-}
-"""The other fields that can be narrower, each with its roundoff in an arithmetic."""
 
 _CHANGES: dict[str, tuple[str, Callable[[Arithmetic, Format], Arithmetic]]] = {
     "angle.table": ("cosines and sines are stored in", lambda a, to: replace(a, angle=replace(a.angle, table=to))),
@@ -161,7 +154,9 @@ _CHANGES: dict[str, tuple[str, Callable[[Arithmetic, Format], Arithmetic]]] = {
     ),
     "product": ("the operands of products are rounded to", lambda a, to: replace(a, product=to.unit_roundoff)),
 }
-"""The same fields, each with the words for a narrower format and the arithmetic that has it."""
+"""The other fields that can be narrower, each with the words for a narrower format and the arithmetic that
+has it.
+"""
 
 _FLUSHES = "flush_to_zero=True"
 _HABITS: dict[str, tuple[str, Callable[[Arithmetic], Arithmetic]]] = {
@@ -182,16 +177,18 @@ _HABITS: dict[str, tuple[str, Callable[[Arithmetic], Arithmetic]]] = {
 """Habits of kernels: the words for each, and the arithmetic that has it."""
 
 
-def other_arithmetics(declared: Arithmetic) -> Iterator[OtherArithmetic]:
-    """Yield every arithmetic to try: the declared one with one field changed, and every preset
-    whose output format is the same or narrower.
+def other_arithmetics(declared: Arithmetic, arrays: Iterable[str] = ()) -> Iterator[OtherArithmetic]:
+    """Yield every arithmetic to try: the declared one with converted inputs, or one converted array,
+    or one field changed, and every preset whose output format is the same or narrower.
 
     Presets that state the order of sums are left out: they round as the other presets do.
     """
     for target in (BINARY32, BINARY16, _TEN_BITS, BRAIN16):
         if target.unit_roundoff > declared.inputs.unit_roundoff:
             name = _NAMES[target.name]
-            yield OtherArithmetic(f"inputs={name}", f"inputs are converted to {name}", declared, target)
+            for only in ("", *arrays):
+                words = f"{f'{only} is' if only else 'inputs are'} converted to {name}"
+                yield OtherArithmetic(f"{only or 'inputs'}={name}", words, declared, target, only=only)
     for target in (BINARY32, BINARY16, BRAIN16):
         if target.unit_roundoff >= declared.inputs.unit_roundoff:
             yield from _with_a_narrower_field(declared, target)
@@ -218,7 +215,8 @@ def _with_a_narrower_field(declared: Arithmetic, target: Format) -> Iterator[Oth
             stored: Any = {field: target}
             yield OtherArithmetic(f"{field}={name}", f"{words} {name}", replace(declared, **stored))
     for field, (words, change) in _CHANGES.items():
-        if roundoff > _ROUNDOFF[field](declared):
+        path = f"{field}.unit_roundoff" if field in ("angle.table", "elementwise") else field
+        if roundoff > attrgetter(path)(declared):
             yield OtherArithmetic(f"{field}={name}", f"{words} {name}", change(declared, target))
 
 
@@ -349,9 +347,10 @@ def _narrowest_first(
     that are infinite in some arithmetic. Arithmetics whose means agree to six digits stay in their
     order: two formats with as many bits differ only where a few inputs are tiny.
     """
+    operation = OPERATIONS[outside[0].call.operation]
     accepting = [
         (other, budgets)
-        for other in other_arithmetics(implementation.resolved_arithmetic)
+        for other in other_arithmetics(implementation.resolved_arithmetic, operation.arrays)
         if other.id != _FLUSHES or any(_may_flush(one.call, implementation) for one in outside)
         if (budgets := _budgets(other, outside, implementation))
     ]
