@@ -169,7 +169,8 @@ class Site:
         """The name of each page in the site's sources, and its Markdown."""
         yield "index.md", self._index()
         for path in sorted((ROOT / "docs/guide").glob("*.md")):
-            yield f"guide/{path.name}", path.read_text("utf-8")
+            text = path.read_text("utf-8")
+            yield f"guide/{path.name}", re.sub(r"\]\(\.\./([\w-]+)\.(?:md|txt)\)", r"](../measured/\1.md)", text)
         yield (
             "spec/index.md",
             self._page("spec", modules={m: parsed(f"spec.{m}") for m in MODULES}, definitions=self.definitions),

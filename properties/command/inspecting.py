@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["add_to", "inspect"]
 
 
+_SECONDS_BETWEEN_LINES = 10.0
+
 _OPTIONS: Options = {
     "targets": (
         "a file or a module with functions that are named after operations, or an adapter as in "
@@ -86,7 +88,7 @@ def _inspect(options: argparse.Namespace) -> int:
     child = os.fork()
     if not child:
         os._exit(_in_child(options))
-    return _status(child, options.time_limit)
+    return _status(child, options)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -210,17 +212,23 @@ def _write_json(name: str | None, data: Any) -> None:
         Path(name).write_text(text, encoding="utf-8")
 
 
-def _status(child: int, seconds: float) -> int:
-    """The exit status of the child process. A child that runs too long is ended."""
-    until = time.monotonic() + 2 * seconds  # instruments stop by themselves; a call that hangs does not
+def _status(child: int, options: argparse.Namespace) -> int:
+    """The exit status of the child process, with a line of progress every ten seconds. A child that
+    runs too long is ended.
+    """
+    seconds, start, lines = options.time_limit, time.monotonic(), 1
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             break
-        if time.monotonic() > until:
+        spent = time.monotonic() - start
+        if spent > 2 * seconds:  # instruments stop by themselves; a call that hangs does not
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             raise ValueError(f"A call did not return within {2 * seconds:g} s: give a longer --time-limit.")
+        if spent > lines * _SECONDS_BETWEEN_LINES:
+            print(f"{spent:.0f} s: measuring {' '.join(options.targets)}; the time limit is {seconds:g} s", file=sys.stderr)
+            lines += 1
         time.sleep(0.01)
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)

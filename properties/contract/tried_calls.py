@@ -1,5 +1,6 @@
 """Records what a call asks of an implementation, and finds the condition under which calls raised."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -88,7 +89,8 @@ def not_taken(tried: Sequence[TriedCall]) -> tuple[NotTaken, ...]:
 
     A condition is true of some calls that raised, and of no call that returned. Each step takes the
     condition that is true of the most calls that are not described yet; among equals, the first of
-    `_conditions`. Calls that no condition describes are counted, for each exception.
+    `_conditions`. Calls that no condition describes are counted, for each exception; numbers in its
+    message, such as sizes, do not count.
     """
     summaries: list[NotTaken] = []
     for operation in dict.fromkeys(call.operation for call in tried):
@@ -109,10 +111,14 @@ def not_taken(tried: Sequence[TriedCall]) -> tuple[NotTaken, ...]:
             summaries.append(_summary(operation, best.says, described, best.is_edge))
             undescribed = [call for call in undescribed if not best.holds(call)]
         summaries += [
-            _summary(operation, "", [call for call in undescribed if call.error == error])
-            for error in dict.fromkeys(call.error for call in undescribed)
+            _summary(operation, "", [call for call in undescribed if _without_numbers(call) == error])
+            for error in dict.fromkeys(map(_without_numbers, undescribed))
         ]
     return tuple(sorted(summaries, key=lambda summary: summary.is_edge))
+
+
+def _without_numbers(call: TriedCall) -> str:
+    return re.sub(r"\d+", "", _brief(call.error))
 
 
 def _summary(operation: str, condition: str, calls: Sequence[TriedCall], is_edge: bool = False) -> NotTaken:
@@ -157,12 +163,14 @@ _RELATIONS = {
     ">": lambda size, number: size > number,
     "<": lambda size, number: size < number,
     "no multiple of": lambda size, number: size % number != 0 if number else size != 0,
+    "neither 1 nor": lambda size, number: size not in (1, number),
 }
 
 _COMPARED = (
     *(("value_dim", "head_dim", relation) for relation in "≠><"),
     *(("n_q", "n_k", relation) for relation in "≠><"),
     *(("num_heads", "kv_heads", relation) for relation in ("≠", "no multiple of")),
+    ("kv_heads", "num_heads", "neither 1 nor"),
 )
 _MULTIPLES = (2, 4, 8, 16, 32, 64, 128)
 

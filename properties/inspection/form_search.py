@@ -70,8 +70,8 @@ def form_of(
     """Return how a function can be called as an operation. `observe` is called with every call before
     it is made.
 
-    At most `calls` calls are made, until `until`, a reading of time.monotonic. `Form.assumed` says
-    if the search ended early. Raises NoFormError if no call worked, or if the time ended before the
+    At most `calls` calls are made, until `until`, a reading of time.monotonic. `Form.is_cut` says
+    whether the search ended early. Raises NoFormError if no call worked, or if the time ended before the
     order of axes was known, and ValueError for `decode`, which takes a class.
     """
     if OPERATIONS[operation].is_played:
@@ -85,7 +85,7 @@ def form_of(
             raise NoFormError(
                 f"The time ended after {trials.calls} calls, before the number types and the order of axes were known."
             ) from None
-        trials.assumed.append(f"everything else, since the search ended after {trials.calls} calls")
+        trials.change(is_cut=True)
     return trials.form
 
 

@@ -114,6 +114,7 @@ class Form:
     layouts       () if the function misreads arrays that are not contiguous, else None
     refusals      what failed, and why
     assumed       sentences on what is declared beyond what was tried
+    is_cut        whether the search ended early. Then a form without words and sizes declares no `supports`
     calls         the number of calls that were made
     made          the calls of this form that worked and returned small arrays
     """
@@ -137,6 +138,7 @@ class Form:
     layouts: tuple[str, ...] | None = None
     refusals: tuple[Refusal, ...] = ()
     assumed: tuple[str, ...] = ()
+    is_cut: bool = False
     calls: int = 0
     made: tuple[Made, ...] = field(default=(), repr=False, compare=False)
 
@@ -191,7 +193,8 @@ class Form:
             "features": _quoted(self.features),
             "layouts": repr(self.layouts),
         }
-        return {name: code for name, code in written.items() if code != _DEFAULTS.get(name)}
+        defaults = _DEFAULTS | ({"supports": "[]"} if self.is_cut else {})
+        return {name: code for name, code in written.items() if code != defaults.get(name)}
 
     @property
     def imports(self) -> tuple[str, ...]:

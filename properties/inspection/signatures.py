@@ -35,6 +35,9 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 }
 """The names that libraries give to a parameter, ours first."""
 
+_OF_ATTENTION = ("causal", "window", "softcap", "sink", "alibi", "scale")
+"""The options of `attention` whose names are no names of a mask."""
+
 _MAY_LACK = ("mask", "start_pos")
 """The required parameters that a function may lack: a call then has no mask, and starts at 0."""
 
@@ -66,16 +69,18 @@ def undeclared_features(
     function: Callable[..., Any], operation: Operation, features: Collection[str]
 ) -> tuple[str, ...]:
     """Return the features that a function's signature names and the adapter does not declare. They are
-    options under a usual name, and kinds of frequencies whose parameters the signature has.
+    options under a usual name, and kinds of frequencies whose parameters the signature has. If an
+    operation that returns the output of attention has no options, they are options of `attention`.
     """
     signature = _signature(function)
     if signature is None or operation.is_played:
         return ()
     own = signature.parameters.keys()
+    offered = operation.options or (_OF_ATTENTION if operation.parameters[0] == "q" and operation.outputs == ("out",) else ())
     options = [
         name
         for name in FEATURES
-        if name in operation.options and own & {*names_of(function, operation, name)} and name not in KINDS
+        if name in offered and own & {*names_of(function, operation, name)} and name not in KINDS
     ]
     kinds = [kind for kind, (needed, _) in KINDS.items() if needed and "kind" in own and own >= {*needed}]
     return tuple(name for name in (*options, *kinds) if name not in features)

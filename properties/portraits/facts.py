@@ -43,6 +43,9 @@ def facts_of_form(form: Form) -> Iterator[Fact]:
         yield Fact("options", ", ".join(form.features))
     for clause in form.assumed:
         yield Fact("assumed", clause)
+    if form.is_cut:
+        subject = "assumed" if "supports" in form.declarations else "not promised"
+        yield Fact(subject, f"everything else, since the search ended after {form.calls} calls")
     for clause in reasons(_first_of_each_size(form.refusals)):
         yield Fact("not taken", clause)
 

@@ -150,6 +150,15 @@ def test_files_and_targets_that_a_document_names_are_there(name):
     assert make_refuses(target for line in re.findall(r"`make ([a-z -]+)`", page) for target in line.split()) == ""
 
 
+def test_links_of_a_page_lead_to_files_of_the_repository():
+    broken = []
+    for page in (ROOT / "README.md", *(ROOT / "docs/guide").glob("*.md"), *(ROOT / "integrations").rglob("*.md")):
+        prose = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+        paths = re.findall(r"\]\(([\w./-]+)[#)]", prose)
+        broken += [f"{page.name}: {path}" for path in paths if not (page.parent / path).exists()]
+    assert broken == []
+
+
 def test_the_changelog_speaks_of_the_version_that_this_is():
     version = tomllib.loads(read("pyproject.toml"))["project"]["version"]
     assert re.findall(r"^## \[(.+?)\]", read("CHANGELOG.md"), flags=re.MULTILINE)[0] == version

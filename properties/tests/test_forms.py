@@ -2,6 +2,7 @@
 
 import ctypes
 import time
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -16,6 +17,7 @@ from properties.inspection.form_trials import alike
 from properties.inspection.forms import HEADS_FIRST, ROWS_FIRST, Form, Refusal
 from properties.inspection.signatures import Way, names_of, ways
 from properties.inspection.size_rules import predicate_of, rule_of, sentence_of
+from properties.portraits.facts import Fact, facts_of_form
 
 SDPA, CAUSAL, GQA, ATTENTION = (
     "scaled_dot_product_attention",
@@ -160,7 +162,7 @@ def test_the_reference_is_called_directly(operation):
     assert form.is_direct
     assert (form.arrays, form.dtype, form.axes) == ("numpy", "float64", HEADS_FIRST)
     assert form.calls <= 40
-    assert not any("search ended" in sentence for sentence in form.assumed)
+    assert not form.is_cut
     assert form.layouts is None
     assert form.words == ()
     assert form.sizes == _RESTRICTED.get(operation, {})
@@ -452,7 +454,18 @@ def test_the_library_that_the_code_names_comes_first():
 def test_the_search_ends_after_a_number_of_calls():
     form = form_of(plain, SDPA, calls=3)
     assert form.calls == 3
-    assert form.assumed[-1] == "everything else, since the search ended after 3 calls"
+    assert form.is_cut
+    assert Fact("not promised", "everything else, since the search ended after 3 calls") in facts_of_form(form)
+
+
+def test_a_form_of_a_search_that_ended_early_promises_nothing():
+    assert "supports" in form_of(plain, SDPA).declarations
+    form = form_of(plain, SDPA, calls=3)
+    assert "supports" not in form.declarations
+    assert not form.implementation("mine", plain).support.declared
+    worded = replace(form, words=("positive sizes",))
+    assert worded.implementation("mine", plain).support.declared
+    assert Fact("assumed", "everything else, since the search ended after 3 calls") in facts_of_form(worded)
 
 
 def test_the_search_ends_in_time():

@@ -55,6 +55,11 @@ def sentences(report):
         ([{"d": 1}, {"d": 3}, {"d": 0}, {"d": 128}], [{"d": 64}], ["d other than 64"]),
         ([{"d": 200}, {"d": 300}], [{"d": 3}, {"d": 150}, {"d": 128}], ["d > 150"]),
         ([{"leading axes": 0}, {"leading axes": 3}], [{"leading axes": 1}], ["0 leading axes", "3 leading axes"]),
+        (
+            [{"num_heads": 4, "kv_heads": 2}, {"num_heads": 6, "kv_heads": 3}],
+            [{"num_heads": 4, "kv_heads": 4}, {"num_heads": 4, "kv_heads": 1}, {"num_heads": 2, "kv_heads": 2}],
+            ["kv_heads neither 1 nor num_heads"],
+        ),
         ([{"d": 2}, {"d": 3}], [], ["every call"]),
         ([{"d": 2}], [{"d": 2}], [""]),
     ],
@@ -69,6 +74,11 @@ def test_calls_without_a_condition_are_counted_with_the_smallest():
     calls = [tried("IndexError: 3", d=8, n=n) for n in (5, 4, 9)] + [tried(d=8, n=n) for n in (4, 5, 9, 10)]
     (one,) = not_taken(calls)
     assert one.sentence == "3 calls, the smallest with d 8, n 4 (IndexError: 3)"
+
+
+def test_messages_that_differ_in_numbers_alone_are_counted_together():
+    calls = [tried(f"ValueError: shapes ({n}, 3) differ", d=8, n=n) for n in (5, 4)] + [tried("KeyError: n", d=8, n=4)]
+    assert [one.calls for one in not_taken([*calls, *(tried(d=8, n=n) for n in (4, 5))])] == [2, 1]
 
 
 def test_an_edge_comes_last():
@@ -304,3 +314,18 @@ def test_a_parameter_that_no_feature_declares_is_told_once():
     assert not replace(report, strict=True).ok
     declared = verify(Implementation("mine", {"attention": attention}, supports=()), laws=laws, max_examples=5)
     assert replace(declared, strict=True).ok
+    told = " ".join(str(report).split())
+    assert "attention: causal, window To test them, declare `features=(\"causal\", \"window\")`." in told
+    assert "`attnspec inspect FILE --write adapter.py` does that." in told
+
+
+def test_options_that_only_attention_has_are_told():
+    def masked(q, k, v, attn_mask=None, is_causal=False, scale=None):
+        return REFERENCE["scaled_dot_product_attention"](q, k, v, attn_mask)
+
+    laws = ["inputs are not modified"]
+    report = verify({"scaled_dot_product_attention": masked}, laws=laws, max_examples=5)
+    assert [one.undeclared_features for one in report.outcomes] == [("scale", "causal")]
+    told = " ".join(str(report).split())
+    assert "scaled_dot_product_attention: scale, causal (only `attention` has such options: offer your" in told
+    assert "declare `features" not in told

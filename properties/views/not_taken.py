@@ -5,14 +5,23 @@ from collections.abc import Iterable, Iterator
 from rich.console import Console
 from rich.text import Text
 
+from properties.contract.operations import OPERATIONS
 from properties.contract.tried_calls import NotTaken
 from properties.verifier.report import Report, counted
 from properties.views.violation import print_indented
 
-__all__ = ["ADVICE", "not_taken_lines", "print_not_taken", "print_undeclared_features"]
+__all__ = ["advice", "not_taken_lines", "print_not_taken", "print_undeclared_features"]
 
-ADVICE = "Declare `supports=...` to make this a promise: `attnspec inspect` writes it."
-"""What to do about calls that are not taken."""
+
+def advice(report: Report) -> str:
+    """What to do about calls that an implementation does not take."""
+    return f"Declare `supports=...` to make this a promise. {_written(report)}"
+
+
+def _written(report: Report) -> str:
+    """The command that writes the adapter of plain functions."""
+    targets = " ".join(report.settings.get("targets", ("FILE",)))
+    return f"For plain functions, `attnspec inspect {targets} --write adapter.py` does that."
 
 
 def print_not_taken(console: Console, report: Report) -> None:
@@ -26,7 +35,7 @@ def print_not_taken(console: Console, report: Report) -> None:
         console.print(Text.assemble(sign, "not taken  ", (name, "bold"), f"  {calls} raised: {verdict}"))
         for line in not_taken_lines(found):
             print_indented(console, line)
-        print_indented(console, ADVICE, "dim")
+        print_indented(console, advice(report), "dim")
         console.print()
 
 
@@ -43,11 +52,16 @@ def print_undeclared_features(console: Console, report: Report) -> None:
         verdict = ": with --strict, they are failures" if name in failing else ""
         told = f"  parameters that no feature declares{verdict}"
         console.print(Text.assemble(sign, "not tested  ", (name, "bold"), told))
+        declared = dict[str, None]()
         for operation, features in operations.items():
-            print_indented(console, f"{operation}: {', '.join(features)}")
-        features = tuple(dict.fromkeys(feature for each in operations.values() for feature in each))
-        listed = ", ".join(f'"{feature}"' for feature in features)
-        print_indented(console, f"To test them, declare `features=({listed}{',' * (len(features) == 1)})`.", "dim")
+            has_options = bool(OPERATIONS[operation].options)
+            declared |= dict.fromkeys(features if has_options else ())
+            advised = "" if has_options else " (only `attention` has such options: offer your function under this name)"
+            print_indented(console, f"{operation}: {', '.join(features)}{advised}")
+        if declared:
+            listed = ", ".join(f'"{feature}"' for feature in declared)
+            told = f"To test them, declare `features=({listed}{',' * (len(declared) == 1)})`."
+            print_indented(console, f"{told} {_written(report)}", "dim")
         console.print()
 
 

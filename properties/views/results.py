@@ -8,7 +8,7 @@ from typing import Any
 
 from properties.contract.names import parts_of
 from properties.verifier.report import Cause, Report, counted
-from properties.views.not_taken import ADVICE, not_taken_lines
+from properties.views.not_taken import advice, not_taken_lines
 from properties.views.statuses import LABELS
 from properties.views.violation import violation_text
 
@@ -120,10 +120,11 @@ def _undeclared(report: Report) -> Iterator[Result]:
     """
     for implementation, found in report.not_taken.items() if report.strict else ():
         calls = counted(sum(one.calls for one in found), "call")
-        text = "\n".join([f"{calls} raised. {ADVICE}", "", *not_taken_lines(found)])
+        says = f"{calls} raised. {advice(report)}"
+        text = "\n".join([says, "", *not_taken_lines(found)])
         concerned = [one for one in report.outcomes if one.implementation == implementation and one.not_taken]
         law = concerned[0].law_id
-        yield Result(implementation, law, (law,), "not run", "not taken", f"{calls} raised. {ADVICE}", text)
+        yield Result(implementation, law, (law,), "not run", "not taken", says, text)
 
 
 def _nothing_checked(report: Report) -> Iterator[Result]:
