@@ -214,18 +214,6 @@ def _from_bfloat16(bits: NDArray[np.int16]) -> NDArray[np.float32]:
     return np.left_shift(bits.astype(np.uint16).astype(np.uint32), 16).view(np.float32)
 
 
-def numbers_of(target: Format, x: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return where x has finite numbers of a format.
-
-    A format has p-bit numbers: for 2^(e−1) ≤ |x| < 2^e they are multiples of 2^(e−p).  With unit
-    roundoff 2⁻ᵖ that unit is 2ᵉ·unit_roundoff, and at least the smallest subnormal number.  The
-    quotient of a value and its unit is exact: the unit is a power of two, and no quotient that
-    matters underflows.
-    """
-    quotient = x / np.maximum(np.ldexp(target.unit_roundoff, np.frexp(x)[1]), target.smallest_subnormal)
-    return np.asarray((quotient == np.rint(quotient)) & (x <= target.largest) & (x >= target.lowest))
-
-
 def require_representable(values: NDArray[np.float64], name: str, target: Format) -> None:
     """Raise ValueError if rounding to `target` would change a finite value.
 
@@ -236,7 +224,7 @@ def require_representable(values: NDArray[np.float64], name: str, target: Format
     for start in range(0, flat_values.size, _CHUNK):
         chunk = flat_values[start : start + _CHUNK]
         with np.errstate(all="ignore"):
-            changed = ~numbers_of(target, chunk) if element is None else chunk.astype(element) != chunk
+            changed = ~target.contains(chunk) if element is None else chunk.astype(element) != chunk
         if changed.any() and (wrong := changed & np.isfinite(chunk)).any():
             index = np.unravel_index(start + int(wrong.argmax()), values.shape)
             raise ValueError(_not_a_number_of(name, index, values[index], target.name))

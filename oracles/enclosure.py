@@ -126,18 +126,13 @@ class Enclosure:
         """Return |out − mid| for each element, in units of the spacing of the numbers of `format`
         at mid. Without a format the spacing is float64's.
 
-        The spacing is 2·unit_roundoff·2ᵉ for 2ᵉ ≤ |mid| < 2ᵉ⁺¹, and at least the smallest subnormal
-        number.  The result is correct to two roundings.
+        The result is correct to two roundings.
         Edge cases: 0 where both are NaN, ∞ where one is NaN or out is infinite.  Raises the same
         errors as `excess`.
         """
         output = self._output(out)
-        target = self.format or BINARY64
         with np.errstate(all="ignore"):
-            exponent = np.frexp(self.mid)[1] - 1
-            relative = np.where(self.mid == 0, 0.0, np.ldexp(2 * target.unit_roundoff, exponent))
-            spacing = np.maximum(relative, target.smallest_subnormal)
-            distance = np.abs(output - self.mid) / spacing
+            distance = np.abs(output - self.mid) / (self.format or BINARY64).spacing(self.mid)
         missing = np.isnan(output) ^ np.isnan(self.mid)
         return np.where(missing, np.inf, np.where(np.isnan(output), 0.0, distance))
 

@@ -15,6 +15,9 @@ from math import frexp, isfinite
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from oracles.spelling import did_you_mean
 
 
@@ -81,6 +84,24 @@ class Format:
     def lowest(self) -> float:
         """The most negative number."""
         return -(self.largest if self.farthest_negative is None else self.farthest_negative)
+
+    def spacing(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the distance between two neighbouring numbers of this format at each number of x.
+
+        A format has p-bit numbers: for 2^(e−1) ≤ |x| < 2^e they are multiples of 2^(e−p).  With unit
+        roundoff 2⁻ᵖ the spacing is 2ᵉ·unit_roundoff, and at least the smallest subnormal number.
+        """
+        relative = np.where(x == 0, 0.0, np.ldexp(self.unit_roundoff, np.frexp(x)[1]))
+        return np.maximum(relative, self.smallest_subnormal)
+
+    def contains(self, x: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return where x has finite numbers of this format.
+
+        The quotient of a value and its spacing is exact: the spacing is a power of two, and no
+        quotient that matters underflows.
+        """
+        quotient = x / self.spacing(x)
+        return np.asarray((quotient == np.rint(quotient)) & (x <= self.largest) & (x >= self.lowest))
 
     def times(self, factor: float) -> "Format":
         """Return the format of x/factor for the numbers x of this format: that of numbers which are

@@ -104,6 +104,6 @@ def summed(x: Possible, roundoff: float) -> Possible:
 
 def nearest(x: Array, target: Format) -> Array:
     """Return the nearest numbers of a format, ties to even; ±∞ above its largest number."""
-    spacing: Any = np.maximum(np.ldexp(2 * target.unit_roundoff, np.frexp(x)[1] - 1), target.smallest_subnormal)
+    spacing = target.spacing(x)
     y = np.where(np.isfinite(x), np.rint(x / spacing) * spacing, x)
     return np.where(np.abs(y) > target.largest, np.copysign(np.inf, y), y)

@@ -12,7 +12,7 @@ structure's scalar; a function of tensors has `scalar` as its last parameter. Th
 arguments as the literal definitions.
 
 Lean: `NN/Spec/Layers/Attention.lean` at revision `spec.lean.REVISED`, and
-`NN/Spec/Layers/PositionalEncoding.lean` at a later one
+`NN/Spec/Layers/PositionalEncoding.lean` in a public copy
 """
 
 from functools import reduce

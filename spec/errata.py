@@ -11,7 +11,7 @@ witness, so the same law judges both:
 
 `python -m spec.errata` prints all of them, with the numbers computed as it runs.
 
-Sources: TorchLean's revision `spec.lean.REVISED`, which corrects most of them, and a later one (the
+Sources: TorchLean's revision `spec.lean.REVISED`, which corrects most of them, and a public copy (the
 rotary lane).
 """
 
@@ -278,7 +278,7 @@ _LIST = [
         law=_rotation_preserves_the_norm,
         literal=positional_encoding.rope_apply_spec,
         corrected=rope_apply,
-        fixed=f"a revision after {REVISED[:7]}",
+        fixed="revision a351909 of a public copy",
     ),
     Erratum(
         id="zero-width-scale",

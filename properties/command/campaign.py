@@ -12,10 +12,11 @@ from typing import Any
 
 from properties.command.outputs import folder_of_page, printing
 from properties.command.parsing import (
+    ARITHMETIC,
+    CONVENTION,
     EXCLUDE,
     LAWS,
     ONLY,
-    REPEATED,
     TIMEOUT,
     Options,
     add_options,
@@ -80,11 +81,8 @@ _ARGUMENTS: Options = {
         {"type": memory, "default": inf, "metavar": "SIZE"},
     ),
     "--timeout": TIMEOUT,
-    "--arithmetic": ("derive error limits from this number format instead of the declared one", {"metavar": "NAME"}),
-    "--convention": (
-        "judge by this convention instead of the declared one; may be repeated",
-        REPEATED | {"metavar": "NAME=VALUE"},
-    ),
+    "--arithmetic": ARITHMETIC,
+    "--convention": CONVENTION,
     "--laws": LAWS,
     "--exclude": EXCLUDE,
     "--only": ONLY,

@@ -12,6 +12,8 @@ from typing import Any
 from properties.command import campaign, gate, inspecting, listings, new, vectors
 from properties.command.outputs import complain, folder_of_page, open_streams, printing
 from properties.command.parsing import (
+    ARITHMETIC,
+    CONVENTION,
     EXCLUDE,
     FLAG,
     INTERPRET,
@@ -65,14 +67,8 @@ _VERIFY: Options = {
         "Default: the adapters that [tool.attnspec] lists as targets",
         {"nargs": "*", "metavar": "ADAPTER"},
     ),
-    "--arithmetic": (
-        "derive error limits from this number format, such as float32, instead of the declared one",
-        {"metavar": "NAME"},
-    ),
-    "--convention": (
-        "judge by this convention, such as rope_pairing=half, instead of the declared one; may be repeated",
-        REPEATED | {"metavar": "NAME=VALUE"},
-    ),
+    "--arithmetic": ARITHMETIC,
+    "--convention": CONVENTION,
     "--max-examples": ("number of test inputs for each operation (default: 100)", {"type": natural, "metavar": "N"}),
     "--seed": (
         "seed of the test inputs; the same seed gives the same inputs (default: 0)",

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = [
+    "ARITHMETIC",
+    "CONVENTION",
     "EXCLUDE",
     "FLAG",
     "INTERPRET",
@@ -153,6 +155,14 @@ def memory(text: str) -> int:
     return int(float(found[1]) * {"M": 2**20, "G": 2**30, "T": 2**40}[found[2]])
 
 
+ARITHMETIC = (
+    "derive error limits from this number format, such as float32, instead of the declared one",
+    {"metavar": "NAME"},
+)
+CONVENTION = (
+    "judge by this convention, such as rope_pairing=half, instead of the declared one; may be repeated",
+    REPEATED | {"metavar": "NAME=VALUE"},
+)
 LAWS = ("check only these laws, by name or name[operation]", _SEVERAL | {"metavar": "LAW"})
 EXCLUDE = ("leave out these laws", _SEVERAL | {"metavar": "LAW"})
 ONLY = (

@@ -21,11 +21,7 @@ _KINDS: dict[Format, Any] = {
 
 
 def rounded(x: Array, target: Format) -> Array:
-    """Return the nearest numbers of a format, ties to even.
-
-    For 2ᵉ⁻¹ ≤ |x| < 2ᵉ the numbers of the format are the multiples of 2ᵉ⁻ᵖ, where p = −log₂ of the
-    unit roundoff.
-    """
+    """Return the nearest numbers of a format, ties to even."""
     if target == BINARY64:
         return x
     if (dtype := _KINDS.get(target)) is not None:
@@ -36,7 +32,7 @@ def rounded(x: Array, target: Format) -> Array:
             if np.isinf(nearest).any()
             else nearest
         )
-    spacing = np.maximum(np.ldexp(target.unit_roundoff, np.frexp(x)[1]), target.smallest_subnormal)
+    spacing = target.spacing(x)
     return np.where(np.isinf(x), x, np.clip(np.rint(x / spacing) * spacing, target.lowest, target.largest))
 
 
