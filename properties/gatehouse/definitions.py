@@ -20,23 +20,17 @@ ARITHMETICS = {
 CONVENTIONS = Conventions(causal="bottom_right", lse_base="2", packed_lse="rows_first")
 """The log-sum-exp is in base 2, with the rows first. The last query of a sequence sees all its keys."""
 
-_PAGES = {"kv_indptr": "", "kv_indices": "", "sm_scale": ""}
+_PAGES = "; kv_indptr; kv_indices; sm_scale"
 _INPUTS = {
-    "packed_attention": {
-        **{"q": "num_heads head_dim", "k": "kv_heads head_dim", "v": "kv_heads value_dim"},
-        **{"qo_indptr": "", "kv_indptr": "", "sm_scale": ""},
-    },
-    "paged_attention": {
-        "q": "num_heads head_dim",
-        "k_cache": "page_size kv_heads head_dim",
-        "v_cache": "page_size kv_heads value_dim",
-        **_PAGES,
-    },
-    "latent_attention": {
-        **{"q_nope": "num_heads value_dim", "q_pe": "num_heads rotated"},
-        **{"ckv_cache": "page_size value_dim", "kpe_cache": "page_size rotated"},
-        **_PAGES,
-    },
+    operation: {name: axes for name, *axes in map(str.split, text.split(";"))}
+    for operation, text in {
+        "packed_attention": "q num_heads head_dim; k kv_heads head_dim; v kv_heads value_dim; "
+        "qo_indptr; kv_indptr; sm_scale",
+        "paged_attention": "q num_heads head_dim; k_cache page_size kv_heads head_dim; "
+        "v_cache page_size kv_heads value_dim" + _PAGES,
+        "latent_attention": "q_nope num_heads value_dim; q_pe num_heads rotated; "
+        "ckv_cache page_size value_dim; kpe_cache page_size rotated" + _PAGES,
+    }.items()
 }
 """The inputs of the definitions of each operation. Arrays have their axes after the first, which must be
 constant.
@@ -67,7 +61,7 @@ def read(fields: Any) -> Definition:
     try:
         name, inputs, outputs = str(fields["name"]), dict(fields["inputs"]), [*fields["outputs"]]
         operation = next((each for each, least in _INPUTS.items() if {*least} <= {*inputs} <= {*least} | _OPTIONAL), "")
-        arrays = {key: axes.split() for key, axes in _INPUTS.get(operation, {}).items() if axes}
+        arrays = {key: axes for key, axes in _INPUTS.get(operation, {}).items() if axes}
         lengths = {axis: entry.get("value") for axis, entry in fields["axes"].items()}
         given = {
             (axis, lengths[of])
