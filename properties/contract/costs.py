@@ -31,8 +31,9 @@ class Costs:
     """The times of the calls so far, by operation, and the most seconds that a call may take. In an
     interpreter, the time of a call is the time that a processor worked.
 
-    A call that should take longer is not made, unless it is small. The kernel may take it all the same. `left_out` counts such calls by operation. Some kernels take no small call. Their
-    first `_FIRST` calls are not larger than the smallest of `_TRIES` or more calls that were left out.
+    A call that should take longer is not made, unless it is small. The kernel may take it all the same.
+    `left_out` counts such calls by operation. Some kernels take no small call. Their first `_FIRST` calls
+    are not larger than the smallest of `_TRIES` or more calls that were left out.
     """
 
     most: float
@@ -65,7 +66,7 @@ class Costs:
         """
         if not (earlier := self._seen.get(operation.name)):
             return inf
-        logs, times = np.array([sizes for sizes, _ in earlier]), np.array([time for _, time in earlier])
+        logs, times = map(np.array, zip(*earlier, strict=True))
         own, x, y = _sizes(operation, arguments), logs - logs.mean(0), times - times.mean()
         bound = (times + np.maximum(own - logs, 0).sum(1)).min()
         exponents = 1 + np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ (y - x.sum(1)))

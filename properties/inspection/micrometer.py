@@ -305,7 +305,9 @@ def sentences_of_equal_scores(sums: Sequence[Sum]) -> tuple[str, ...]:
 
 def _wrong_rows(sums: Sequence[Sum]) -> list[Sum]:
     """The wrong row sums. Rows in which a key has no weight have none."""
-    return [each for each in sums if each.wrong and 0 < each.row[0] <= each.row[1] and not _holds(each.row, each.length)]
+    return [
+        each for each in sums if each.wrong and 0 < each.row[0] <= each.row[1] and not _holds(each.row, each.length)
+    ]
 
 
 def _of_rows(sums: Sequence[Sum]) -> str:

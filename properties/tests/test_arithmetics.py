@@ -101,6 +101,13 @@ def test_slopes_are_converted_to_the_format_of_an_arithmetic_that_rounds_between
     assert lse.mid[0, 0] == pytest.approx(np.log1p(np.exp(-1.8828125)))
 
 
+def test_results_of_more_bits_are_not_stored_in_16_bits():
+    found = {each.id: each for each in other_arithmetics(preset("float32"))}["output=bfloat16"]
+    for number, is_stored in ((1.0078125, True), (1.00390625, False), (np.nan, True)):
+        assert found.stores(Call(SDPA, (), "contiguous", (np.array([0.5, number]),)), BINARY32) == is_stored
+    assert found.stores(Call(SDPA, (), "contiguous", (np.array([1.00390625]),)), BRAIN16)  # as declared
+
+
 @pytest.mark.parametrize(
     "law",
     ["the sinusoidal encoding is within its error limit", "the angle of p + s is the angle of p plus the angle of s"],

@@ -15,8 +15,8 @@ An arithmetic explains violations if all of these conditions hold:
 (5) The arithmetic also explains directed calls: long rows of equal scores. If no error is above
     twice its declared budget, any wider budget contains it. Then a directed call must be outside the
     declared budget too, and the budget must distinguish its results.
-(6) The implementation can have it: no format is finer than that of the inputs, and numbers are
-    flushed to zero only if some may be subnormal.
+(6) The implementation can have it: no format is finer than that of the inputs, numbers are flushed to
+    zero only if some may be subnormal, and results of fewer bits are numbers of their format.
 
 Among the arithmetics that explain the violations, attnspec names the one with the narrowest
 budgets. A budget that is merely wide also accepts the results of a bug. For this reason a bug or a
@@ -92,8 +92,8 @@ class OtherArithmetic:
         """Return the budgets (error limits) of a call's results in this arithmetic.
 
         Arguments that are not converted are rounded to the formats in which this arithmetic has them,
-        such as slopes to the format of elementwise operations. If an input exceeds the largest number of its format, the radii are infinite:
-        the arithmetic promises no value.
+        such as slopes to the format of elementwise operations. If an input exceeds the largest number of
+        its format, the radii are infinite: the arithmetic promises no value.
         """
         operation, arguments, overflows = OPERATIONS[call.operation], [], False
         largest = implementation.resolved_arithmetic.inputs.largest
@@ -119,6 +119,13 @@ class OtherArithmetic:
         of_inputs = not (self.only or operation.is_table(name) or operation.is_log_sum_exp(name))
         stored: Format = operation.stored(name, self.arithmetic)
         return self.converted or stored if of_inputs or name == self.only else stored
+
+    def stores(self, call: Call, declared: Format) -> bool:
+        """Return whether the first result of a call is of numbers of this arithmetic's output format, if
+        that has fewer bits than the declared one.
+        """
+        found, to = call.outputs[0], self.arithmetic.output
+        return to.unit_roundoff <= declared.unit_roundoff or np.array_equal(rounded(found, to), found, equal_nan=True)
 
     def excess(self, call: Call, implementation: Implementation) -> list[Array]:
         """Return error ÷ budget of every entry of each output of a call. The budget is the error
@@ -265,7 +272,8 @@ def explained(
     far = {key for key in known if furthest[key] > 1}
     if not any(id(call) in far for call in calls) or sum(id(call) in far for call in wrong) < _FEWEST_WRONG_CALLS:
         return
-    order = sorted(known, key=lambda key: (-min(furthest[key], _FAR), _size(known[key])))
+    sizes = {key: sum(x.size for x in call.arguments if isinstance(x, np.ndarray)) for key, call in known.items()}
+    order = sorted(known, key=lambda key: (-min(furthest[key], _FAR), sizes[key]))
     outside = [_OutsideCall(known[key], [error > 1 for error in errors[key]]) for key in order if key in far]
     inside = [known[key] for key in order if key not in far]
 
@@ -282,15 +290,10 @@ def explained(
 
     accepting = _narrowest_first(implementation, outside)
     for preset in (False, True):
-        candidates = (pair for pair in accepting if pair[0].preset == preset)
-        if (found := next((pair for pair in candidates if explains_the_rest(pair[0])), None)) is not None:
-            other, budgets = found
-            results = [
-                (budget, output)
-                for each, one in zip(budgets, outside, strict=True)
-                for budget, output in zip(each, one.call.outputs, strict=False)
-            ]
-            yield other, max(float(budget.excess(output).max(initial=0.0)) for budget, output in results)
+        candidates = (other for other in accepting if other.preset == preset)
+        if (found := next(filter(explains_the_rest, candidates), None)) is not None:
+            errors_of_other = (error for one in outside for error in found.excess(one.call, implementation))
+            yield found, max(float(error.max(initial=0.0)) for error in errors_of_other)
 
 
 def _explains_directed(
@@ -337,27 +340,25 @@ def _may_flush(call: Call, implementation: Implementation) -> bool:
 _Budgets = list[tuple[Enclosure, ...]]
 
 
-def _narrowest_first(
-    implementation: Implementation, outside: Sequence[_OutsideCall]
-) -> list[tuple[OtherArithmetic, _Budgets]]:
+def _narrowest_first(implementation: Implementation, outside: Sequence[_OutsideCall]) -> list[OtherArithmetic]:
     """Return the arithmetics that accept all calls outside the declared budget (error limit),
-    narrowest first, each with its budgets of these calls.
+    narrowest first.
 
     The narrowest arithmetic has the smallest mean logarithm of its radii. The mean leaves out radii
     that are infinite in some arithmetic. Arithmetics whose means agree to six digits stay in their
     order: two formats with as many bits differ only where a few inputs are tiny.
     """
-    operation = OPERATIONS[outside[0].call.operation]
+    arrays = OPERATIONS[outside[0].call.operation].arrays
     accepting = [
         (other, budgets)
-        for other in other_arithmetics(implementation.resolved_arithmetic, operation.arrays)
+        for other in other_arithmetics(implementation.resolved_arithmetic, arrays)
         if other.id != _FLUSHES or any(_may_flush(one.call, implementation) for one in outside)
         if (budgets := _budgets(other, outside, implementation))
     ]
     radii = [_radii(budgets, outside) for _, budgets in accepting]
     finite = np.isfinite(radii).all(0)
     order = sorted(range(len(accepting)), key=lambda index: round(float(np.log(radii[index][finite]).mean()), 6))
-    return [accepting[index] for index in order]
+    return [accepting[index][0] for index in order]
 
 
 def _budgets(other: OtherArithmetic, outside: Sequence[_OutsideCall], implementation: Implementation) -> _Budgets:
@@ -370,7 +371,7 @@ def _budgets(other: OtherArithmetic, outside: Sequence[_OutsideCall], implementa
     budgets, distinguished = [], 0
     for one in outside:
         budget = other.expected(one.call, implementation)
-        if not is_right(one.call, budget):
+        if not (is_right(one.call, budget) and other.stores(one.call, implementation.resolved_arithmetic.output)):
             return []
         budgets.append(budget)
         distinguished += any(_refuses_zeros(each, wrong) for each, wrong in zip(budget, one.wrong, strict=False))
@@ -391,19 +392,12 @@ def _radii(budgets: _Budgets, outside: Sequence[_OutsideCall]) -> Array:
     """Return the radii of budgets (error limits) at the wrong entries of all outputs. A radius is
     at least the smallest normal number.
     """
-    radii = np.concatenate(
-        [
-            budget.rad[wrong]
-            for each, one in zip(budgets, outside, strict=True)
-            for budget, wrong in zip(each, one.wrong, strict=False)
-        ]
-    )
-    bounded: Array = np.maximum(radii, np.finfo(float).tiny)
-    return bounded
-
-
-class _AstrayError(Exception):
-    """Raised when a law makes a call that differs from the recorded one."""
+    radii = [
+        budget.rad[wrong]
+        for each, one in zip(budgets, outside, strict=True)
+        for budget, wrong in zip(each, one.wrong, strict=False)
+    ]
+    return np.concatenate(radii).clip(np.finfo(float).tiny)
 
 
 class _Replayed(Subject):
@@ -426,7 +420,7 @@ class _Replayed(Subject):
     def run(self, o: Any, arguments: Arguments, layout: str = "contiguous") -> Any:
         call = next(self.recorded, None)
         if call is None or call.operation != o.name or not _same(call.arguments, arguments):
-            raise _AstrayError
+            raise BrokenError("made another call, but should make the recorded one.")
         return call.outputs, list(arguments), list(call.outputs), ""
 
     def expected(self, o: Any, arguments: Arguments) -> tuple[Any, ...]:
@@ -439,10 +433,6 @@ def _share_of_wrong(seen: Sequence[TriedSizes]) -> float:
     return sum(not each.passed for each in seen) / len(seen) if seen else 1.0
 
 
-def _size(call: Call) -> int:
-    return sum(argument.size for argument in call.arguments if isinstance(argument, np.ndarray))
-
-
 def _same(recorded: tuple[Any, ...], given: tuple[Any, ...]) -> bool:
     return len(recorded) == len(given) and all(np.array_equal(*pair) for pair in zip(recorded, given, strict=True))
 
@@ -453,6 +443,6 @@ def _holds(other: OtherArithmetic, law: Law, implementation: Implementation, vio
     """
     try:
         law.hold(_Replayed(other, law, implementation, violation.calls), violation.counterexample)
-    except (BrokenError, _AstrayError):
+    except BrokenError:
         return False
     return True
