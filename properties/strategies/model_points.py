@@ -34,6 +34,15 @@ def _chunk(sizes: Sizes) -> Any:
     return np.tri(sizes["n_q"], sizes["n_k"], sizes["n_k"] - sizes["n_q"], dtype=bool)[None]
 
 
+def _gap(sizes: Sizes) -> Any:
+    """A causal mask, but the second half of the queries, except the last one, do not see the first key. It
+    has the corners of a causal mask.
+    """
+    mask = np.tri(sizes["n_q"], sizes["n_k"], dtype=bool)
+    mask[sizes["n_q"] // 2 : -1, 0] = False
+    return mask[None]
+
+
 def _of_heads(sizes: Sizes) -> Any:
     """A mask for each head, the same for all batch entries: no query sees one key in three."""
     query, key = np.arange(sizes["n_q"])[:, None], np.arange(sizes["n_k"])
@@ -91,6 +100,7 @@ NUMBERS = (
     Point("70 queries, 40 keys", _few(70, 40)),
     Point("64 masked queries, 192 keys", _few(64, 192), {"mask": _chunk}),
     Point("a causal mask of 130 tokens", {"n_q": 130, "n_k": 130, "head_dim": 16, "value_dim": 16}, {"mask": _chunk}),
+    Point("a causal mask with a gap", {"n_q": 40, "n_k": 40, "head_dim": 16, "value_dim": 16}, {"mask": _gap}),
     Point("a mask for each head", _few(5, 50), {"mask": _of_heads}),
     Point("a mask of keys for 130 keys", _few(9, 130), {"mask": padding}),
     Point("a chunk of 130 queries, 300 keys", _few(130, 300, batch=1, num_heads=2)),

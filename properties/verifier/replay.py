@@ -5,7 +5,8 @@ has made no call before.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from functools import partial
+from typing import Any, TypeVar
 
 from oracles import Arithmetic, Conventions
 from properties.contract.caller import Caller, Observer
@@ -86,16 +87,16 @@ def _done(
     """Return what `act` returns for an implementation, or else for the form in which a look shows that it
     can be called. The look comes last: its calls must not be earlier calls of what is repeated.
     """
+    look = partial(looked_at, implementation, name, observe)
     try:
-        found, error = act(implementation), None
-    except Exception as raised:
-        found, error = None, raised
-    looked = looked_at(implementation, name, observe).implementation
-    if looked is not implementation:
-        return act(looked)
-    if error is not None:
-        raise error
-    return cast("_T", found)
+        found = act(implementation)
+    except Exception:
+        if (looked := look().implementation) is implementation:
+            raise
+    else:
+        if (looked := look().implementation) is implementation:
+            return found
+    return act(looked)
 
 
 def _recorded(operation: Any, arguments: Mapping[str, Any]) -> RecordedCall:
