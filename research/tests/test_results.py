@@ -53,7 +53,7 @@ def test_a_page_and_a_report_are_written_under_the_name_of_the_device(stand_in, 
     script = (
         page.partition("```python\n")[2].partition("```")[0].replace("implementation = ...", "implementation = wrong")
     )
-    with pytest.raises(AssertionError, match="but should be 1.0 ±"):
+    with pytest.raises(AssertionError, match="but should be"):
         exec(script, {"wrong": {SDPA: lambda q, k, v, mask=None: 2 * REFERENCE[SDPA](q, k, v, mask)}, "np": np})
 
 
