@@ -5,6 +5,7 @@ flash-attention runs on CUDA only. `flash_attn_varlen_func` has its arguments an
 last query stands at the last key, a window of −1 is open, and a softcap of 0 is none.
 """
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -71,6 +72,19 @@ def _masked_vjp(
     inputs = map(_swapped, (q, k, v, g))
     *gradients, _, sinks = numpy_tiled.attention_vjp(*inputs, grad_lse=of_lse, mask=mask, **options)
     return *map(_swapped, gradients), sinks
+
+
+def _of_codes(q: Array, k: Array, v: Array, cu_q: Array, cu_k: Array, **options: Any) -> tuple[Array, Array]:
+    """Codes with a scale for each key head of a sequence: their numbers, under one mask of all rows."""
+
+    def numbers(name: str, codes: Array, cu: Array) -> Array:
+        scale = options.pop(f"{name}_scale")
+        number = np.searchsorted(cu, np.arange(len(codes)), side="right") - 1
+        of_rows = scale[np.minimum(number, len(scale) - 1)].repeat(codes.shape[1] // scale.shape[1], 1)
+        return codes.astype(np.float64) * of_rows[..., None]
+
+    arrays = (numbers(name, x, cu) for name, x, cu in (("q", q, cu_q), ("k", k, cu_k), ("v", v, cu_k)))
+    return _masked(*arrays, cu_q, cu_k, **options)
 
 
 # -- Sequence by sequence --------------------------------------------------------------------------
@@ -152,6 +166,14 @@ IMPLEMENTATIONS = [
             features=(*_OPTIONS, "sink", "seqused_q", "seqused_k"),
         )
         for name in ("float64", "float32")
+    ),
+    Implementation(
+        "NumPy packed by a mask of int8",
+        {"packed_attention": _of_codes},
+        arithmetic="float64-int8",
+        conventions=replace(BOTTOM_RIGHT, scale_shape="head"),
+        supports={"sequences": lambda number: number > 0},
+        features=(*_OPTIONS, "sink", "seqused_q", "seqused_k", "q_scale", "k_scale", "v_scale"),
     ),
     Implementation(
         "torch packed by sequences float32",

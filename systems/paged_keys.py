@@ -75,6 +75,15 @@ def _by_pages(
     return out, np.ascontiguousarray(lse.swapaxes(-1, -2))
 
 
+def _of_codes(
+    q: Array, k_pages: Array, v_pages: Array, block_table: Array, lengths: Array, **options: Any
+) -> tuple[Array, Array]:
+    """Codes with a scale for each head and slot, or row: their numbers, page by page."""
+    scales = (options.pop(f"{name}_scale")[..., None] for name in "qkv")
+    arrays = (x.astype(np.float64) * scale for x, scale in zip((q, k_pages, v_pages), scales, strict=True))
+    return _by_pages(*arrays, block_table, lengths, **options)
+
+
 def _scores(queries: Array, k: Array, start: int, length: int, options: dict[str, Any]) -> Array:
     """The scores of a page whose first key has the position `start`, −∞ where masked."""
     scale, softcap = options.get("scale"), options.get("softcap")
@@ -173,6 +182,14 @@ IMPLEMENTATIONS = [
             features=(*_OPTIONS, "sink", "cu_q"),
         )
         for name in ("float64", "float32")
+    ),
+    Implementation(
+        "NumPy by pages of int8",
+        {"paged_attention": _of_codes},
+        arithmetic="float64-int8",
+        conventions=Conventions(blocked_values="unread", scale_shape="token"),
+        supports=(),
+        features=(*_OPTIONS, "sink", "cu_q", "q_scale", "k_scale", "v_scale"),
     ),
     Implementation(
         "torch pages float32",
