@@ -43,7 +43,7 @@ class Server:
         self.wire, self.recorder = wire, recorder
         self.home, self.forked = os.getpid(), mmap.mmap(-1, 1)  # memory that forks share
         self.kept: list[Any] = []
-        # The arrays of the next call lie in the same memory: no array can be recognised by its address.
+        # The arrays of the next call are the same objects in the same memory: none can be recognised by its address.
         self.memory: dict[int, Any] = {}
 
     def run(self, confined: dict[str, bool]) -> None:
@@ -115,9 +115,9 @@ class Server:
         An array is placed in `memory` if the memory for its position has the right size. Arrays that
         share memory there share it here, and one array that is passed twice is one array here.
         """
-        before, same = (*values[0], *values[1]), dict[Any, Any]()
+        before = (*values[0], *values[1])
         described = zip(before, (*asked["arguments"], *asked["options"]), asked["memory"], strict=True)
-        arguments = [_laid(value, description, where, memory, same) for value, description, where in described]
+        arguments = [_laid(value, description, where, memory) for value, description, where in described]
         number = len(asked["arguments"])
         try:
             handed = {id(value): self.handed(value) for value in arguments}
@@ -213,22 +213,27 @@ def _end_with(pipe: int) -> None:
     os._exit(0)
 
 
-def _laid(value: Any, description: Any, where: Any, kept: dict[int, Any], same: dict[Any, Any]) -> Any:
+def _laid(value: Any, description: Any, where: Any, kept: dict[int, Any]) -> Any:
     """Return an array in the given memory layout. `where` says which of the kept buffers it lies in,
-    where in it, and how long the buffer is. The arrays of the call so far are in `same`. Return any
-    other value unchanged.
+    where in it, and how long the buffer is. Arrays of the same layout there are one object, also in a
+    later call. Return any other value unchanged.
     """
     if not isinstance(value, np.ndarray):
         return value
     if value.size:
         buffer, start, size = where
-        if buffer not in kept or (kept[buffer].dtype, kept[buffer].size) != (value.dtype, size):
-            kept[buffer] = np.empty(size, value.dtype)
-        placed = np.lib.stride_tricks.as_strided(
-            kept[buffer][start:], value.shape, [stride * value.itemsize for stride in description["strides"]]
-        )
+        if buffer not in kept or kept[buffer][0].size != size * value.itemsize:
+            kept[buffer] = np.empty(size * value.itemsize, np.uint8), {}
+        room, arrays = kept[buffer]
+        strides = tuple(stride * value.itemsize for stride in description["strides"])
+        layout = value.shape, strides, value.dtype, start
+        placed = arrays.get(layout)
+        if placed is None or (placed.shape, placed.strides, placed.dtype) != layout[:3]:  # changed by the function
+            placed = np.ndarray(value.shape, value.dtype, room, start * value.itemsize, strides)
+        arrays[layout] = placed
+        placed.flags.writeable = True
         placed[...] = value
-        value = same.setdefault((buffer, start, placed.shape, placed.strides), placed)
+        value = placed
     if not description["writeable"]:
         value.flags.writeable = False
     return value
