@@ -170,3 +170,18 @@ def test_all_views_show_the_measurements():
     older = {name: value for name, value in outcome["violation"].items() if name != "measured"}
     assert finding(outcome | {"violation": older}, "anchor").measured == ()
     assert replace(cause.example, measured=()).to_dict()["measured"] == []
+
+
+def test_a_lost_last_tile_is_described_at_more_keys_than_those_of_a_small_input():
+    """With fewer keys than a tile has, every query loses every key: this alone does not show the tile."""
+
+    def full_tiles(q, k, v, mask=None):
+        keys = slice(0, k.shape[-2] // 32 * 32)
+        scores = q @ k[..., keys, :].mT / np.sqrt(q.shape[-1])
+        weights = np.exp(scores)
+        return weights @ v[..., keys, :] / np.maximum(weights.sum(-1, keepdims=True), 1e-300)
+
+    implementation = Implementation("tiles", {SDPA: full_tiles}, "float64", supports=["no masks"])
+    first, second = measured(implementation, SDPA, (np.zeros((1, 1)), np.zeros((1, 1)), np.ones((1, 1)), None))
+    assert first == "Every query gives weight 0 to every key."
+    assert second == "With n_q 2, n_k 40: every query misses the last 8 visible keys."
