@@ -81,10 +81,10 @@ def _of_codes(q: Array, k: Array, v: Array, cu_q: Array, cu_k: Array, **options:
         scale = options.pop(f"{name}_scale")
         number = np.searchsorted(cu, np.arange(len(codes)), side="right") - 1
         of_rows = scale[np.minimum(number, len(scale) - 1)].repeat(codes.shape[1] // scale.shape[1], 1)
-        return codes.astype(np.float64) * of_rows[..., None]
+        scaled: Array = codes.astype(np.float64) * of_rows[..., None]
+        return scaled
 
-    arrays = (numbers(name, x, cu) for name, x, cu in (("q", q, cu_q), ("k", k, cu_k), ("v", v, cu_k)))
-    return _masked(*arrays, cu_q, cu_k, **options)
+    return _masked(numbers("q", q, cu_q), numbers("k", k, cu_k), numbers("v", v, cu_k), cu_q, cu_k, **options)
 
 
 # -- Sequence by sequence --------------------------------------------------------------------------

@@ -79,9 +79,12 @@ def _of_codes(
     q: Array, k_pages: Array, v_pages: Array, block_table: Array, lengths: Array, **options: Any
 ) -> tuple[Array, Array]:
     """Codes with a scale for each head and slot, or row: their numbers, page by page."""
-    scales = (options.pop(f"{name}_scale")[..., None] for name in "qkv")
-    arrays = (x.astype(np.float64) * scale for x, scale in zip((q, k_pages, v_pages), scales, strict=True))
-    return _by_pages(*arrays, block_table, lengths, **options)
+
+    def numbers(name: str, codes: Array) -> Array:
+        scaled: Array = codes.astype(np.float64) * options.pop(f"{name}_scale")[..., None]
+        return scaled
+
+    return _by_pages(numbers("q", q), numbers("k", k_pages), numbers("v", v_pages), block_table, lengths, **options)
 
 
 def _scores(queries: Array, k: Array, start: int, length: int, options: dict[str, Any]) -> Array:
