@@ -1,7 +1,7 @@
 """Records what a call asks of an implementation, and finds the condition under which calls raised."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,7 +157,7 @@ class _Condition:
         return bool(_RELATIONS[self.relation](size, number))
 
 
-_RELATIONS = {
+_RELATIONS: dict[str, Callable[[int, int], bool]] = {
     "=": lambda size, number: size == number,
     "≠": lambda size, number: size != number,
     ">": lambda size, number: size > number,
