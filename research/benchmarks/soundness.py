@@ -36,7 +36,7 @@ SHARES = dict.fromkeys(SERIES, 10)
 FEW = 24
 """The most numbers of an input whose gradient is judged by a series for each."""
 LONG_EVERY = 500
-"""One case in 500 is long."""
+"""One case in 500 is long. The second judge gets no long case: each has more numbers than `FEW`."""
 WITHOUT_FEATURES = ("scaled_dot", "causal", "grouped", "multi_head", "hard_masked")
 """Operations of which a long case has 4096 keys, 130 queries or 24 tokens; those with features have
 some of several tiles.
@@ -83,7 +83,7 @@ class Tally:
 
 def draw(operation: str, seed: int, number: int) -> Call:
     """Case `number` of an operation: of each of its families in turn."""
-    is_long = number % LONG_EVERY == LONG_EVERY - 1
+    is_long = operation not in SHARES and number % LONG_EVERY == LONG_EVERY - 1
     rng, families = (
         np.random.default_rng([seed, list(OPERATIONS).index(operation), number]),
         OPERATIONS[operation].families,

@@ -43,6 +43,12 @@ def test_exact_values_are_within_the_radius(operation, unchecked):
         assert (found.violations, found.undecided, found.first) == (0, 0, "")
 
 
+@pytest.mark.parametrize("operation", soundness.SHARES)
+def test_the_second_judge_gets_no_long_case(operation):
+    arrays = soundness.draw(operation, 0, soundness.LONG_EVERY - 1).arrays
+    assert all(arrays[name].size <= soundness.FEW for name in "qkv")
+
+
 @pytest.mark.parametrize("operation", [name for name in soundness.OPERATIONS if name != "learned_positional_encoding"])
 def test_radii_of_zero_are_found_out(operation, monkeypatch, unchecked):
     name = operation.partition(" ")[0]
