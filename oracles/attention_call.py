@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from oracles import arrays
 from oracles.arb_matrix import Rationals
-from oracles.ball import ROUNDOFF, Array, Ball, gamma
+from oracles.ball import ROUNDOFF, UNDERFLOW, Array, Ball, gamma
 from oracles.enclosure import Enclosure
 from oracles.error_analysis.ball_attention import Setting
+from oracles.error_analysis.computation import step
 from oracles.error_analysis.grouped_heads import Gathered, Heads, Shared
 from oracles.error_analysis.logits import Features, Tiled
 from oracles.error_analysis.scores import Inputs, Operand, operand
@@ -79,18 +80,23 @@ class AttentionCall(NamedTuple):
         large in 1 − p, and the others are γ₃. The oracle itself rounds 1 − p and the quotient. The
         sum ρ of these relative errors is at least γ₄, so 1 + 3ρ covers 1 + ρ and the roundings of the
         quotient of a radius.
+
+        Near zero a quotient has an absolute error. A kernel's is at most η, or η/(1 − p) if it flushes x
+        itself (η is `step`). Of the oracle's own two quotients and products, each has at most 2⁻¹⁰⁷⁴, so
+        all are below 2⁻¹⁰²².
         """
         f, arithmetic = self.setting.features, self.setting.arithmetic
         if f is None or f.kept is None:
             return x
         kept, odds = 1 - f.dropout, f.dropout / (1 - f.dropout)
-        relative = gamma(4, ROUNDOFF)
+        relative, underflow = gamma(4, ROUNDOFF), UNDERFLOW
         if arithmetic is not None:
             u = arithmetic.elementwise.unit_roundoff
             relative += gamma(3, u) + odds * gamma(1, u)
+            underflow += step(arithmetic.elementwise, arithmetic) / kept
         quotient = x.raw / kept
         own = 0.0 if x.rad is None else (1 + 3 * relative) * (x.rad / kept)
-        return operand(quotient, relative * np.abs(quotient) + own)
+        return operand(quotient, relative * np.abs(quotient) + own + underflow * (x.reach != 0))
 
     @property
     def work(self) -> int:

@@ -169,12 +169,35 @@ def test_the_most_negative_integer_of_four_bits_is_a_code():
     assert (out.mid == -8).all()
 
 
-def test_dropout_divides_the_radii_of_numbers_too():
+@pytest.mark.parametrize("size", [1.0, 2.0**-1068])
+def test_dropout_divides_the_radii_of_numbers_too(size):
     """The numbers within x ± r, over 1 − p, are within the radius of the quotient, to the last bit."""
-    x, radius = RANDOM.normal(size=(2, 5, 4)), np.full((2, 5, 4), 0.25)
+    x, radius = RANDOM.normal(size=(2, 5, 4)) * size, np.full((2, 5, 4), 0.25 * size)
     options = {**defaults(AttentionOptions), "dropout_mask": np.ones((2, 5, 5), bool), "dropout": 0.3}
     thinned = checked(x, x, x, options).thinned(operand(x, radius))
     keeps = 1 - Fraction(0.3)
     for value, rad, one, r in zip(thinned.value.flat, thinned.rad.flat, x.flat, radius.flat, strict=True):
         for number in (Fraction(one) - Fraction(r), Fraction(one) + Fraction(r)):
             assert abs(number / keeps - Fraction(value)) <= Fraction(rad)
+
+
+@pytest.mark.parametrize("name", ["float32", "float32-flushing"])
+@pytest.mark.parametrize("size", [1.0, 2.0**-126, 2.0**-145])
+def test_the_quotients_of_kernels_with_dropout_are_within_the_radius(name, size):
+    """They divide by 1 − p or multiply by its reciprocal, in float32, and flush x or the result."""
+    x, p = (RANDOM.normal(size=(2, 5, 4)) * size).astype(np.float32), np.float32(0.3)
+    options = {**defaults(AttentionOptions), "dropout_mask": np.ones((2, 5, 5), bool), "dropout": 0.3}
+    thinned = checked(*(3 * [x.astype(float)]), options | {"arithmetic": name}).thinned(operand(x.astype(float)))
+
+    def flushed(y):
+        return np.where(np.abs(y) < 2.0**-126, np.float32(0), y) if name.endswith("flushing") else y
+
+    one = np.float32(1)
+    for found in (
+        x / (one - p),
+        x * (one / (one - p)),
+        flushed(flushed(x) / (one - p)),
+        flushed(x * (one / (one - p))),
+    ):
+        assert found.dtype == np.float32
+        assert (np.abs(found - thinned.value) <= thinned.rad).all()
