@@ -227,7 +227,10 @@ def _status(child: int, options: argparse.Namespace) -> int:
             os.waitpid(child, 0)
             raise ValueError(f"A call did not return within {2 * seconds:g} s: give a longer --time-limit.")
         if spent > lines * _SECONDS_BETWEEN_LINES:
-            print(f"{spent:.0f} s: measuring {' '.join(options.targets)}; the time limit is {seconds:g} s", file=sys.stderr)
+            print(
+                f"{spent:.0f} s: measuring {' '.join(options.targets)}; the time limit is {seconds:g} s",
+                file=sys.stderr,
+            )
             lines += 1
         time.sleep(0.01)
     if os.WIFSIGNALED(status):

@@ -1,7 +1,7 @@
 """Records what a call asks of an implementation, and finds the condition under which calls raised."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,10 +157,10 @@ class _Condition:
         if self.size not in call.sizes or (self.other and self.other not in call.sizes):
             return False
         size, number = call.sizes[self.size], call.sizes[self.other] if self.other else self.number
-        return bool(_RELATIONS[self.relation](size, number))
+        return _RELATIONS[self.relation](size, number)
 
 
-_RELATIONS = {
+_RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
     "=": lambda size, number: size == number,
     "≠": lambda size, number: size != number,
     ">": lambda size, number: size > number,

@@ -76,7 +76,9 @@ def undeclared_features(
     if signature is None or operation.is_played:
         return ()
     own = signature.parameters.keys()
-    offered = operation.options or (_OF_ATTENTION if operation.parameters[0] == "q" and operation.outputs == ("out",) else ())
+    offered = operation.options or (
+        _OF_ATTENTION if operation.parameters[0] == "q" and operation.outputs == ("out",) else ()
+    )
     options = [
         name
         for name in FEATURES

@@ -289,7 +289,7 @@ def test_a_parameter_that_no_feature_declares_is_told_once():
     declared = verify(Implementation("mine", {"attention": attention}, supports=()), laws=laws, max_examples=5)
     assert replace(declared, strict=True).ok
     told = " ".join(str(report).split())
-    assert "attention: causal, window To test them, declare `features=(\"causal\", \"window\")`." in told
+    assert 'attention: causal, window To test them, declare `features=("causal", "window")`.' in told
     assert "`attnspec inspect FILE --write adapter.py` does that." in told
 
 
