@@ -143,9 +143,8 @@ def seconds_left(order: Order, places: Sequence[Place], under_way: Mapping[Place
     for place in places:
         usual_calls = CALLS[place[1]][order.quick] * scale
         if progress := under_way.get(place):
-            expected = (max(progress.planned, progress.cases) * progress.calls + weight * usual_calls) / (
-                progress.cases + weight
-            )
+            seen = max(1.0, progress.cases + weight)  # the first test input may be under way
+            expected = (max(progress.planned, progress.cases) * progress.calls + weight * usual_calls) / seen
             remaining.append(max(0.0, expected - progress.calls) * progress.seconds / max(1, progress.calls))
         else:
             remaining.append(usual_calls * seconds / calls)

@@ -60,8 +60,7 @@ def tried_call(operation: Operation, arguments: Arguments, layout: str, error: s
     """Return the record of a call. `error` is the message of its RaisedError."""
     sizes, lead, named = operation.sizes(arguments), operation.lead(arguments), operation.named(arguments)
     sizes = {name: size for name, size in sizes.items() if name != "batch"}
-    optional = {name for name in named if name in operation.options or operation.is_mask(name)}
-    passes = {f"{name} given" for name in optional if named[name] is not None}
+    passes = {f"{name} given" for name, value in named.items() if value is not None and _is_optional(operation, name)}
     if any(BATCH in axes for axes in operation.axes.values()):
         sizes["leading axes"] = len(lead)
         passes |= {"a batch of 0"} if 0 in lead else set()
@@ -82,6 +81,10 @@ def _kinds_of_mask(mask: Any, axes: int) -> Iterator[str]:
         yield "a mask with an axis of size 1"
     if mask.size and not mask.any(-1).all():
         yield "a fully masked row"
+
+
+def _is_optional(operation: Operation, name: str) -> bool:
+    return name in operation.options or operation.is_mask(name)
 
 
 def not_taken(tried: Sequence[TriedCall]) -> tuple[NotTaken, ...]:
@@ -154,10 +157,10 @@ class _Condition:
         if self.size not in call.sizes or (self.other and self.other not in call.sizes):
             return False
         size, number = call.sizes[self.size], call.sizes[self.other] if self.other else self.number
-        return bool(_RELATIONS[self.relation](size, number))
+        return _RELATIONS[self.relation](size, number)
 
 
-_RELATIONS: dict[str, Callable[[int, int], bool]] = {
+_RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
     "=": lambda size, number: size == number,
     "≠": lambda size, number: size != number,
     ">": lambda size, number: size > number,

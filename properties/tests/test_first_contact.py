@@ -149,6 +149,11 @@ def test_the_estimate_after_the_first_calls_is_true_within_a_factor_of_two(opera
     assert len(calls) / 2 < CALLS[operation][quick] < len(calls) * 2
 
 
+def test_an_estimate_of_chosen_laws_needs_no_finished_test_input():
+    under_way = {(0, "rope"): Progress("rope", 0, 16, 4, 2.0, 2.0, ())}
+    assert seconds_left(order(laws=("rope is within its error limit[rope]",)), [(0, "rope")], under_way, jobs=1) == 30.0
+
+
 def test_operations_that_have_not_begun_take_their_usual_calls_and_processes_share_the_work():
     under_way = {(0, "rope"): Progress("rope", 10, 100, 40, 20.0, 20.0, ())}
     alone = seconds_left(order(), [(0, "rope")], under_way, jobs=1)

@@ -68,6 +68,8 @@ def test_the_schema_describes_all_that_is_written(report, kind, described):
     assert known == {f.name for f in fields(kind)} - kept_back | derived.get(kind, set())
     assert set(report) == set(SCHEMA["properties"])
     assert SCHEMA["properties"]["version"]["const"] == data.VERSION
+    guide = Path(properties.__file__).parents[1] / "docs/guide/ci.md"
+    assert f"`version` is {data.VERSION}." in guide.read_text("utf-8")
     assert tuple(SCHEMA["$defs"]["status"]["enum"]) == data.get_args(data.Status)
 
 

@@ -1,11 +1,12 @@
-"""The site's tables, titles and missing page in Chromium, wide and on a phone.
+"""The site's tables, titles, search and missing page in Chromium, wide and on a phone.
 
-Sphinx is not needed here: the tables come from the site's sources, the headings from its templates,
-and a few lines stand for the theme's style.
+Only the search needs Sphinx, which builds two pages of the site. Elsewhere the tables come from the site's
+sources, the headings from its templates, and a few lines stand for the theme's style.
 """
 
 import re
 import runpy
+import subprocess
 import sys
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -156,6 +157,42 @@ def version():
 def test_axe_finds_nothing(opened, tables, finished, size):
     page = opened(finished("<h1>Operations</h1>" + tables["guide/operations.md"], "#"), size)
     assert [(v["id"], v["nodes"][0]["html"][:200]) for v in Axe().run(page).response["violations"]] == []
+
+
+SEARCHED = ("operations/rope.md", "operations/alibi-slopes.md")
+
+
+@pytest.fixture(scope="module")
+def built(pages, tmp_path_factory):
+    """The first page of a site of two operations, as Sphinx builds it with the site's settings."""
+    pytest.importorskip("sphinx", reason="Sphinx is not installed: make docs installs it.")
+    sources, folder = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("site")
+    (sources / "operations").mkdir()
+    for name in SEARCHED:
+        (sources / name).write_text(pages[name], "utf-8")
+    (sources / "index.md").write_text("# attnspec\n\n```{toctree}\n" + "\n".join(SEARCHED) + "\n```\n", "utf-8")
+    (sources / "changelog.md").write_text("---\norphan: true\n---\n\n# Changelog\n", "utf-8")
+    command = [sys.executable, "-m", "sphinx", "--silent", "-c", str(SITE), str(sources), str(folder)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return folder / "index.html"
+
+
+@pytest.mark.parametrize(("words", "page"), [("rotated", "rope"), ("slope", "alibi-slopes"), ("quixotic", "")])
+def test_the_search_finds_the_page_that_has_the_words(chromium, built, words, page):
+    opened = chromium.new_page()
+    opened.goto(built.as_uri())
+    opened.fill("input[name=q]", words)
+    opened.press("input[name=q]", "Enter")
+    opened.wait_for_function(
+        "/Search (finished|Results)|did not match/.test(document.querySelector('#search-results').innerText)"
+    )
+    found = opened.locator("#search-results ul.search a")
+    assert [link.get_attribute("href") for link in found.all()][:1] == ([f"operations/{page}.html"] if page else [])
+    if page:
+        found.first.click()
+        opened.wait_for_url(f"**/operations/{page}.html*")
+    opened.close()
 
 
 class Server(SimpleHTTPRequestHandler):
