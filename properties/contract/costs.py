@@ -1,7 +1,7 @@
 """Predicts how long a call will take, so that calls that are too slow are not made."""
 
 from dataclasses import dataclass, field
-from math import inf, log
+from math import inf
 
 import numpy as np
 
@@ -23,7 +23,6 @@ _OF_TIME = (
 _SMALL = 512  # entries of the arrays and scores of a call that is always made
 _TRIES = 4  # calls that are left out before a first one that is not small is made
 _FIRST = 2  # calls that are made so: the time of the very first has what a library prepares
-_TRUST = log(16)  # how far below its bound the logarithm of the time of a call is expected at most
 
 
 @dataclass
@@ -52,36 +51,26 @@ class Costs:
         self.left_out[operation.name], self._smallest[operation.name] = count + 1, min(work, smallest)
         if seconds == inf:
             return "The call is large, and no smaller call has shown yet how long such calls take."
-        return f"The call would take about {seconds:.2g} s, and --cost allows {self.most:g} s."
+        return f"The call would take up to {seconds:.2g} s, and --cost allows {self.most:g} s."
 
     def predicted(self, operation: Operation, arguments: Arguments) -> float:
-        """Return the expected seconds of a call; ∞ before the first call of the operation.
-
-        The logarithm of the time is fitted by a constant and the logarithms of the sizes, each times an
-        exponent from 0 to 1, which is near 1 as long as the earlier calls say nothing else.
+        """Return an upper bound of the seconds of a call; ∞ before the first call of the operation.
 
         The time of a call is a sum of products of some of its sizes, with factors that are not negative.
-        So an earlier call with the sizes s' and the time t' bounds it by t'·∏ max(1, s/s'). The result is
-        not above the least of these bounds, and at least a 16th of it.
+        So an earlier call with the sizes s' and the time t' bounds it by t'·∏ max(1, s/s').
         """
-        if not (earlier := self._seen.get(operation.name)):
-            return inf
-        logs, times = map(np.array, zip(*earlier, strict=True))
-        own, x, y = _sizes(operation, arguments), logs - logs.mean(0), times - times.mean()
-        bound = (times + np.maximum(own - logs, 0).sum(1)).min()
-        exponents = 1 + np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ (y - x.sum(1)))
-        fitted = times.mean() + (own - logs.mean(0)) @ exponents.clip(0, 1)
-        return float(np.exp(min(bound, max(fitted, bound - _TRUST))))
+        sizes, earlier = _sizes(operation, arguments), self._seen.get(operation.name, ())
+        return min((seconds * float(np.maximum(sizes / before, 1).prod()) for before, seconds in earlier), default=inf)
 
     def add(self, operation: Operation, arguments: Arguments, seconds: float) -> None:
         """Record the time of a call."""
-        self._seen.setdefault(operation.name, []).append((_sizes(operation, arguments), log(seconds + 1e-6)))
+        self._seen.setdefault(operation.name, []).append((_sizes(operation, arguments), seconds))
 
 
 def _sizes(operation: Operation, arguments: Arguments) -> Array:
-    """Return the logarithms of the sizes of a call on which its time depends, each size at least 1."""
+    """Return the sizes of a call on which its time depends, each at least 1."""
     sizes = operation.sizes(arguments)
-    return np.log([max(1, *(sizes.get(name, 1) for name in names)) for names in _OF_TIME])
+    return np.array([max(1, *(sizes.get(name, 1) for name in names)) for names in _OF_TIME], float)
 
 
 def _work(operation: Operation, arguments: Arguments) -> float:

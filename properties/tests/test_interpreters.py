@@ -120,24 +120,16 @@ def test_an_earlier_call_bounds_the_time_of_a_larger_one():
     sentence = "The call is large, and no smaller call has shown yet how long such calls take."
     assert costs.refusal(rope, large) == sentence
     costs.add(rope, small, 0.25)
-    assert costs.predicted(rope, small) == pytest.approx(0.25, rel=1e-3)
-    assert costs.predicted(rope, large) == pytest.approx(2.5, rel=1e-3)
-    assert costs.predicted(rope, (np.zeros((25, 8)), 0)) == pytest.approx(0.5, rel=1e-3)
-    assert costs.predicted(rope, (np.zeros((50, 2)), 0)) == pytest.approx(0.25, rel=1e-3)
-    assert costs.refusal(rope, large) == "The call would take about 2.5 s, and --cost allows 1 s."
+    assert costs.predicted(rope, small) == 0.25
+    assert costs.predicted(rope, large) == 0.25 * 10
+    assert costs.predicted(rope, (np.zeros((25, 8)), 0)) == costs.predicted(rope, (np.zeros((50, 2)), 0)) == 0.5
+    assert costs.refusal(rope, large) == "The call would take up to 2.5 s, and --cost allows 1 s."
+    costs.add(rope, large, 0.5)
+    assert costs.predicted(rope, small) == 0.25
+    assert costs.predicted(rope, large) == 0.5
+    costs.add(rope, small, 0.25)
     assert Costs(0.1, _seen=costs._seen).refusal(rope, small) == ""  # a small call is always made
     assert costs.left_out == {"rope": 2}
-
-
-def test_earlier_calls_show_on_which_sizes_the_time_depends():
-    costs, rope = Costs(1.0), OPERATIONS["rope"]
-    for rows, width in ((10, 2), (10, 64), (40, 2), (40, 64), (160, 8)):
-        costs.add(rope, (np.zeros((rows, width)), 0), rows * 1e-3)
-    assert costs.predicted(rope, (np.zeros((160, 64)), 0)) == pytest.approx(0.16, rel=0.5)  # the bound is 0.64
-    assert costs.predicted(rope, (np.zeros((640, 8)), 0)) == pytest.approx(0.64, rel=0.5)
-    costs.add(rope, (np.zeros((640, 64)), 0), 0.1)
-    assert costs.predicted(rope, (np.zeros((640, 8)), 0)) == pytest.approx(0.1, rel=1e-3)  # it is not larger
-    assert costs.predicted(rope, (np.zeros((640 * 10**3, 1)), 0)) >= 6  # a 16th of the bound
 
 
 def test_a_kernel_without_small_calls_is_called():
@@ -149,7 +141,7 @@ def test_a_kernel_without_small_calls_is_called():
     costs.add(rope, large, 1.0)  # with what the library prepares
     assert costs.refusal(rope, large) == ""
     costs.add(rope, large, 0.5)
-    assert costs.refusal(rope, large) == "The call would take about 0.5 s, and --cost allows 0.2 s."
+    assert costs.refusal(rope, large) == "The call would take up to 0.5 s, and --cost allows 0.2 s."
 
 
 SLOW = """
