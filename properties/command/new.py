@@ -418,6 +418,7 @@ def _differentiated(operation: "Operation", body: str) -> str:
         given=", ".join(
             f"{parameter}={parameter}" if parameter in forward.options else parameter
             for parameter in forward.parameters
+            if parameter in operation.parameters
         ),
         tangents=_tuple(f"d{parameter}" for parameter in inputs),
         grad=next((parameter for parameter in operation.parameters if parameter.startswith("grad_")), ""),

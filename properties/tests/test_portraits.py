@@ -107,11 +107,11 @@ def test_inferred_conventions_are_those_of_the_kernel(name: str, convention: str
 @pytest.mark.parametrize("name", [name for name in REFERENCE if not OPERATIONS[name].is_played])
 def test_the_reference_has_no_anomaly_and_raises_no_question(name: str) -> None:
     """Nothing is declared, and nothing is found wrong, in at most 60 calls; in 66 for keys in pages, of
-    which batches without a sequence are tried too.
+    which batches without a sequence are tried too, and in 61 for attention, whose last tile of 40 keys is tried.
     """
     (portrait,) = inspect({name: REFERENCE[name]}).operations
     assert (portrait.anomalies, portrait.questions) == ((), ())
-    assert portrait.calls <= (66 if name == "paged_attention" else 60)
+    assert portrait.calls <= {"paged_attention": 66, "attention": 61}.get(name, 60)
 
 
 def _halves(x: Any, start_pos: int = 0) -> Any:
