@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oracles.formats import BINARY16, BINARY32, BINARY64, GRIDS, Arithmetic, Format
 
+_T = TypeVar("_T", bound=np.generic)
 _ELEMENTS = (np.float16, np.float32, np.float64, np.longdouble)
 _ELEMENT_NAMES = "float16, bfloat16, float32, float64 or longdouble"
 _FORMATS = {np.float16: BINARY16, np.float32: BINARY32, np.float64: BINARY64}
@@ -212,6 +213,11 @@ def _from_dlpack(x: Any) -> NDArray[Any]:
 def _from_bfloat16(bits: NDArray[np.int16]) -> NDArray[np.float32]:
     """Return bfloat16 numbers as binary32: their bits are the upper half of binary32."""
     return np.left_shift(bits.astype(np.uint16).astype(np.uint32), 16).view(np.float32)
+
+
+def narrowed(x: NDArray[_T]) -> NDArray[_T]:
+    """Return an array with axes of size 1 in place of broadcast axes."""
+    return x[tuple(slice(1) if stride == 0 else slice(None) for stride in x.strides)]
 
 
 def require_representable(values: NDArray[np.float64], name: str, target: Format) -> None:

@@ -88,7 +88,9 @@ def checked(
     _require_shapes(q, k, v, grouped)
     scales: Any = {name: options.get(f"{name}_scale") for name in "qkv"}
     lead = q.shape[:-1]
-    allowed = _narrowed(arrays.bool_mask(options["mask"], "mask", (*lead, k.shape[-2]), conventions.mask_polarity))
+    allowed = arrays.bool_mask(options["mask"], "mask", (*lead, k.shape[-2]), conventions.mask_polarity)
+    if allowed is not None:
+        allowed = arrays.narrowed(allowed)
     if not grouped:
         q, k, v = (x[..., None, :, :] for x in (q, k, v))
         allowed = None if allowed is None else allowed[..., None, :, :]
@@ -144,11 +146,6 @@ def _logits(
     if softcap is not None and conventions.softcap_order == "after_mask" and not visible.everything:
         return Visible(None, visible.positions), features._replace(blocked=visible)
     return visible, features
-
-
-def _narrowed(mask: Mask | None) -> Mask | None:
-    """Return the mask with axes of size 1 in place of broadcast axes."""
-    return None if mask is None else mask[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in mask.strides)]
 
 
 def _require_shapes(q: Array, k: Array, v: Array, grouped: bool) -> None:
@@ -272,8 +269,7 @@ def _dropout(options: FeatureOptions, layout: _Layout, conventions: Conventions)
         return None, 0.0
     if conventions.dead_rows == "uniform":
         raise ValueError("dropout_mask is given, but should not be: Conventions.dead_rows is 'uniform'.")
-    narrow = _narrowed(kept)
-    return None if narrow is None else layout.shared(narrow), p
+    return layout.shared(arrays.narrowed(kept)), p
 
 
 def _softcap(given: Any) -> float | None:

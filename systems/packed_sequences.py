@@ -78,7 +78,8 @@ def _of_codes(q: Array, k: Array, v: Array, cu_q: Array, cu_k: Array, **options:
     """Codes with a scale for each key head of a sequence: their numbers, under one mask of all rows."""
 
     def numbers(name: str, codes: Array, cu: Array) -> Array:
-        scale = options.pop(f"{name}_scale")
+        if (scale := options.pop(f"{name}_scale", None)) is None:
+            return codes.astype(np.float64)
         number = np.searchsorted(cu, np.arange(len(codes)), side="right") - 1
         of_rows = scale[np.minimum(number, len(scale) - 1)].repeat(codes.shape[1] // scale.shape[1], 1)
         scaled: Array = codes.astype(np.float64) * of_rows[..., None]
@@ -153,6 +154,7 @@ def _flash_vjp(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, grad
     return torch.autograd.grad(results, inputs, cotangents, allow_unused=True, materialize_grads=True)
 
 
+_ROWS_OF_A_MASK: Any = dict.fromkeys(("total_q", "total_k"), lambda rows: rows <= 2048)
 _OPTIONS = ("scale", "causal", "window", "softcap", "grad_lse")
 BOTTOM_RIGHT = Conventions(causal="bottom_right")
 IMPLEMENTATIONS = [
@@ -162,7 +164,7 @@ IMPLEMENTATIONS = [
             {"packed_attention": _masked, "packed_attention_vjp": _masked_vjp},
             arithmetic=name,
             conventions=BOTTOM_RIGHT,
-            supports=dict.fromkeys(("total_q", "total_k"), lambda rows: rows <= 2048),
+            supports=_ROWS_OF_A_MASK,
             features=(*_OPTIONS, "sink", "seqused_q", "seqused_k"),
         )
         for name in ("float64", "float32")
@@ -172,7 +174,7 @@ IMPLEMENTATIONS = [
         {"packed_attention": _of_codes},
         arithmetic="float64-int8",
         conventions=replace(BOTTOM_RIGHT, scale_shape="head"),
-        supports={"sequences": lambda number: number > 0},
+        supports={"sequences": lambda number: number > 0, **_ROWS_OF_A_MASK},
         features=(*_OPTIONS, "sink", "seqused_q", "seqused_k", "q_scale", "k_scale", "v_scale"),
     ),
     Implementation(

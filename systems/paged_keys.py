@@ -81,7 +81,8 @@ def _of_codes(
     """Codes with a scale for each head and slot, or row: their numbers, page by page."""
 
     def numbers(name: str, codes: Array) -> Array:
-        scaled: Array = codes.astype(np.float64) * options.pop(f"{name}_scale")[..., None]
+        scale = options.pop(f"{name}_scale", None)
+        scaled: Array = codes.astype(np.float64) * (1.0 if scale is None else scale[..., None])
         return scaled
 
     return _by_pages(numbers("q", q), numbers("k", k_pages), numbers("v", v_pages), block_table, lengths, **options)

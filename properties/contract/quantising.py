@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from oracles import Conventions
+from oracles.arrays import narrowed
 from oracles.ball import Array
 from oracles.formats import Arithmetic
 from properties.contract.features import QUANTISED
@@ -66,7 +67,7 @@ def of_sequences(given: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, 
 def codes_fit(given: Mapping[str, Any], arithmetic: Arithmetic) -> bool:
     """Return whether all codes of a call, by name, are on their grids."""
     grids = {name: getattr(arithmetic, field) for name, field in CODES.items() if name in given}
-    return all(grid is None or grid.contains(given[name]).all() for name, grid in grids.items())
+    return all(grid is None or grid.contains(narrowed(given[name])).all() for name, grid in grids.items())
 
 
 def scales_fit(given: Mapping[str, Any], conventions: Conventions) -> bool:
