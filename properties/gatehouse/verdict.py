@@ -27,6 +27,9 @@ class Verdict:
     replaced   functions of Python's library, NumPy and torch that it replaced
     judged     false if the machine was too busy: the kernel got too little of a processor to be
                judged in time, and so is not accepted
+
+    Raises ValueError for a score outside of [0, 1], and for an accepted kernel that has a cause, or was
+    not judged.
     """
 
     accepted: bool
@@ -38,6 +41,15 @@ class Verdict:
     used: tuple[str, ...] = field(default=(), repr=False)
     replaced: tuple[str, ...] = ()
     judged: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.score <= 1:
+            raise ValueError(f"score={self.score}, but should be from 0 to 1.")
+        if self.accepted and (self.cause or not self.judged):
+            raise ValueError(
+                f"accepted=True with cause={self.cause!r} and judged={self.judged}, but an accepted kernel should have "
+                'cause="" and judged=True.'
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict for JSON. The schema gate.schema.json describes it."""

@@ -221,7 +221,7 @@ def _columns(due: float, others: int, target: Format, number: int) -> Array:
     candidates = candidates[:, (candidates[0] != candidates[1]) & (candidates[1] != 0)]
     a, b = candidates
     out = (others * b + due * a) / (others + due)
-    spacing = 2 * target.unit_roundoff * 2.0 ** np.floor(np.log2(np.abs(out)))
+    spacing = target.spacing(out)
     end = (np.floor(out / spacing) + 0.5) * spacing
     with np.errstate(all="ignore"):
         distance = others * (b - end) / (end - a) / due - 1

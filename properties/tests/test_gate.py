@@ -26,9 +26,11 @@ from properties.gatehouse.isolated_kernel import MOST_KEPT, Limits
 from properties.gatehouse.problem_sizes import shapes_of_inputs
 from properties.gatehouse.sandbox import sandbox
 from properties.gatehouse.submission import Submission
+from properties.gatehouse.verdict import Verdict
 from properties.tests.candidates import OPERATION, RIGHT, WRONG, adversary, candidate, limits_for, right
 from properties.tests.foreign_definitions import definition, tensor
 from properties.tests.processes import processes_in, wait_for
+from properties.verifier.report import Report
 from properties.verifier.report_file import SCHEMA as REPORT
 
 PATIENT = Limits(call=20.0, calls=200.0)  # of a machine that others use too
@@ -416,6 +418,21 @@ def test_a_score_grows_with_what_is_right():
         for name in ("it exits", "zeros", "inputs are written")
     ]
     assert 0 <= scores[0] < scores[1] < scores[2] < 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"score": 1.5}, "score=1.5, but should be from 0 to 1"),
+        ({"score": float("nan")}, "score=nan, but should be from 0 to 1"),
+        ({"cause": "It exits."}, "accepted=True with cause='It exits.' and judged=True"),
+        ({"judged": False}, "accepted=True with cause='' and judged=False"),
+    ],
+)
+def test_a_verdict_that_cannot_be_is_refused(fields, sentence):
+    accepted = {"accepted": True, "score": 1.0, "cause": "", "held": (), "seconds": 1.0, "report": Report((), {})}
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        Verdict(**accepted | fields)
 
 
 BUGS = f"""
