@@ -114,7 +114,7 @@ FAULTS = [
             *("table row", "table = rows * half + pairs", "table = tl.maximum(rows - 1, 0) * half + pairs"),
             r"row|position",
         ),
-        ("batch", "sequence * x_sequence", "0 * x_sequence", r"batch|first (entry|sequence)|head"),
+        ("batch", "sequence * x_sequence", "0 * x_sequence", r"batch|first (entry|sequence)|(entry|sequence) 0"),
         ("stride", "rows * x_row", "rows * d", r"stride|layout|contiguous|in memory|view"),
         (
             *("tile", "-(-n // _BLOCK), len(rows)", "max(n // _BLOCK, 1), len(rows)"),
@@ -124,7 +124,7 @@ FAULTS = [
             "dtype",
             "c = tl.load(cos + table, mask=exists, other=0.0)",
             "c = tl.load(cos + table, mask=exists, other=0.0).to(tl.float16)",
-            r"float16|half precision|rounded|narrow",
+            r"(?<!b)float16|half precision",
         ),
         (
             "accumulate",
@@ -160,7 +160,7 @@ FAULTS = [
             "dtype",
             "total = tl.sum(powers, 0)",
             "total = tl.sum(powers.to(tl.float16), 0).to(tl.float32)",
-            r"float16|half precision|rounded|narrow|sum",
+            r"(?<!b)float16|half precision",
         ),
         ("base", "tl.exp(", "tl.exp2(", r"exp2|base|2\^|log|temperature|scale|factor"),
         ("row sum", "w * (g - tl.sum(w * g, 0))", "w * g", r"row|Σ|sum|δ|delta", "[hard_masked_softmax_vjp]"),
@@ -187,7 +187,7 @@ FAULTS = [
             "dtype",
             "shrink + weights @ values",
             "shrink + (weights.astype(jnp.bfloat16) @ values.astype(jnp.bfloat16))",
-            r"bfloat16|narrow|rounded",
+            r"bfloat16",
         ),
     ),
 ]
