@@ -228,7 +228,8 @@ def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None])
     `allowed(i)` says which keys are visible to query row i, for all batches: (…, 1, n_k), or None
     for all.  One row decides that the budget is not vacuous, if its radius is less than half of the
     spread or it excludes the mean. So the function rarely looks at more than one row. The spread of
-    a few keys is at most the spread of all keys, so the function rarely looks at all keys.
+    a few keys is at most the spread of all keys, so the function rarely looks at all keys. If all
+    values of each column are equal, no row has two different ones.
     """
     if is_wide(out) or v.shape[-2] == 0:
         return is_wide(out)
@@ -244,6 +245,8 @@ def mean_is_accepted(out: Ball, v: Array, allowed: Callable[[int], Mask | None])
         if (spreads & (rad < np.inf) & (np.abs(mean - mid) > rad)).any():
             return False
         resolves |= bool(spreads.any())
+        if i == 0 and not resolves and not (_visible_spread(v, None)[1] > 0).any():
+            return False
     return resolves
 
 

@@ -94,6 +94,13 @@ def test_a_budget_that_accepts_the_mean_is_found_whichever_row_says_so() -> None
     assert 30 < sum(found) < 270
 
 
+def test_one_row_shows_that_all_values_are_equal() -> None:
+    rows: list[int] = []
+    out, v = Ball(np.ones((4096, 3)), np.zeros((4096, 3))), np.broadcast_to(1.0, (5, 3))
+    assert not mean_is_accepted(out, v, lambda i: rows.append(i))
+    assert rows == [0]
+
+
 def test_a_row_of_an_output_about_which_nothing_is_known_is_not_judged():
     """The values cancel in the first row, and are large in the others."""
     q, k, v = np.array([[0.0], [1.0], [1.0]]), np.array([[0.0], [1.0]]), np.array([[1e10], [-1e10 * (1 + 1e-12)]])

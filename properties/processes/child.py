@@ -12,6 +12,7 @@ import sys
 import time
 from contextlib import suppress
 from math import inf
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +45,16 @@ class Child:
         self.calls.begin("import", (), "contiguous")
         path = json.dumps([entry for entry in sys.path if entry])
         environment = {**os.environ, **order.environment, "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis")}
+        self._answers, answers = Pipe(duplex=False)  # it reads no further than one message, so `select` sees the next
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", _START, path],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=answers.fileno(),
             stderr=subprocess.DEVNULL,
             env=environment,
             start_new_session=True,
         )
-        assert self._process.stdout is not None
-        self._answers = self._process.stdout
+        answers.close()
         self._send((order, str(note), str(self._log)))
         self._clock, self._clocked = Clock(self._process.pid), self.calls.began
 
@@ -82,8 +83,8 @@ class Child:
         memory.
         """
         try:
-            answer = pickle.load(self._answers)
-        except pickle.UnpicklingError:
+            answer = pickle.loads(self._answers.recv_bytes())
+        except (OSError, pickle.UnpicklingError):  # it ended in the middle of a message
             raise EOFError from None
         if self._killed_over_memory():
             raise EOFError

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -53,7 +54,7 @@ def main() -> None:
     The first answer is the list of implementations, or a sentence that says what is wrong. Then
     comes one answer for each task; before the answer to a `Task` comes its progress, now and then.
     """
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    requests, answers = os.fdopen(os.dup(0), "rb"), Connection(os.dup(1), readable=False)
     order, note, log = pickle.load(requests)
     _isolate(log)
     calls = CallRecord(Path(note))
@@ -63,8 +64,7 @@ def main() -> None:
     def answer(message: Any) -> None:
         if os.getpid() != home:  # an import has forked, and the fork went on as if it were this process
             os._exit(0)
-        answers.write(pickle.dumps(message))
-        answers.flush()
+        answers.send_bytes(pickle.dumps(message))
 
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 

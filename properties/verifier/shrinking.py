@@ -24,7 +24,7 @@ from properties.verifier.report import Violation
 
 __all__ = ["simpler", "smallest"]
 
-_MAX_TRIED = 300  # cases
+_MAX_TRIED, _MOST_SECONDS = 300, 60.0  # cases and seconds of one search
 _MAX_PLACES = 8  # of a leading axis, each of which is tried alone
 
 Stage = Callable[[Operation, Case, Implementation], Iterator[Case]]
@@ -34,14 +34,15 @@ def smallest(
     implementation: Implementation, law: Law, violation: Violation, observe: Observer | None = None, until: float = inf
 ) -> Violation:
     """Return the violation of a law on the smallest input that is found, starting from its own
-    input, with the larger inputs on which the law failed. After `until`, a reading of
-    time.monotonic, no further input is tried.
+    input, with the larger inputs on which the law failed. After `_MOST_SECONDS`, or after `until`, a
+    reading of time.monotonic, no further input is tried.
 
     If every query has a visible key, this stays so: other laws are about fully masked rows.
     """
     dead = leaves_a_query_nothing(violation.counterexample)
     operation, subject = OPERATIONS[law.operation], Subject(implementation, law.operation, observe)
     best, left, larger = violation, _MAX_TRIED, list[Case]()
+    until = min(until, time.monotonic() + _MOST_SECONDS)
     changed = True
     while changed:
         changed = False
