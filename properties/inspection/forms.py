@@ -148,11 +148,6 @@ class Form:
         return self.dtypes[0]
 
     @property
-    def returns_lse(self) -> bool:
-        """Whether all results of the operation are returned, the log-sum-exp among them."""
-        return len(self.results) == len(self._operation.outputs)
-
-    @property
     def predicates(self) -> dict[str, Callable[[int], bool]]:
         """The predicate of each restricted size."""
         return {name: predicate_of(rule) for name, rule in self.sizes.items()}

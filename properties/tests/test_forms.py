@@ -232,7 +232,7 @@ def test_another_order_of_axes_and_other_names_need_a_wrapper():
     assert form.features == ("mask", "bias", "scale", "causal", "window")
     assert form.adjusted == ("bias", "window")
     assert form.sizes["num_heads"] == form.sizes["kv_heads"] == "(4,)"
-    assert not form.returns_lse
+    assert len(form.results) == 1
     assert refused(form)["softcap"] == "no parameter has a usual name"
     assert form.code("mine.attention") == (
         "def attention(q, k, v, **options):\n"
