@@ -7,12 +7,12 @@ another result than its text in `RECIPES` says, if a package is missing, or if a
 """
 
 import argparse
+import ast
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -102,7 +102,8 @@ def _table(runs: Sequence[Run]) -> Iterator[str]:
 
 def _section(run: Run) -> Iterator[str]:
     """What the recipe says of itself, its portrait, and the checks that fail with their causes."""
-    about = " ".join((import_module(f"systems.kernels.{run.recipe}").__doc__ or "").split())
+    source = (_ROOT / f"systems/kernels/{run.recipe}.py").read_text("utf-8")
+    about = " ".join((ast.get_docstring(ast.parse(source)) or "").split())
     failures, _, _ = run.verdict.partition("\n-v prints")
     yield f'\n<a id="{run.recipe}"></a>\n\n## {about.partition(")")[0]})\n'
     yield f"`systems/kernels/{run.recipe}.py`: {run.report['coverage']['line']}\n"
