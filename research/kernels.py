@@ -42,8 +42,8 @@ interpreter of Triton or JAX Pallas, and writes this page. The kernels' source i
     attnspec inspect systems/kernels/liger_rope.py --interpret
     attnspec verify systems/kernels/liger_rope.py --interpret --quick --time-limit 5m
 
-Seconds are of a machine that runs two recipes at a time. [The guide](guide/interpreter.md) says what an interpreter
-cannot show.
+Seconds are of a machine that runs two recipes at a time. The guide, "A GPU kernel without a GPU", says what an
+interpreter cannot show.
 """
 
 
@@ -108,7 +108,7 @@ def _section(run: Run) -> Iterator[str]:
     source = (_ROOT / f"systems/kernels/{run.recipe}.py").read_text("utf-8")
     about = " ".join((ast.get_docstring(ast.parse(source)) or "").split())
     failures, _, _ = run.verdict.partition("\n-v prints")
-    yield f'\n<a id="{run.recipe}"></a>\n\n## {about.partition(")")[0]})\n'
+    yield f"\n## {run.recipe}\n\n{about.partition(')')[0]}).\n"
     options = f", with `{' '.join(_OPTIONS[run.recipe])}`" if run.recipe in _OPTIONS else ""
     yield f"`systems/kernels/{run.recipe}.py`{options}: {run.report['coverage']['line']}\n"
     yield f"```text\n{run.portrait.strip()}\n```"
