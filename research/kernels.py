@@ -42,7 +42,7 @@ interpreter of Triton or JAX Pallas, and writes this page. The kernels' source i
     attnspec inspect systems/kernels/liger_rope.py --interpret
     attnspec verify systems/kernels/liger_rope.py --interpret --quick --time-limit 5m
 
-Seconds are of a machine that runs two recipes at a time. The guide, "A GPU kernel without a GPU", says what an
+Seconds are rough, since other processes ran beside a recipe. The guide, "A GPU kernel without a GPU", says what an
 interpreter cannot show.
 """
 

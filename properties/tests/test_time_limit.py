@@ -124,11 +124,16 @@ def test_without_an_end_there_is_always_time():
     assert TimeLimit().share(1, 100) == TimeLimit().end == inf
 
 
-def test_smaller_inputs_are_looked_for_in_time(monkeypatch):
+@pytest.mark.parametrize(
+    ("readings", "settings"),
+    [(itertools.repeat(inf), {"time_limit": 60}), (itertools.count(0.0, 61.0), {})],
+    ids=["the run's time is up", "a minute is over"],
+)
+def test_smaller_inputs_are_looked_for_in_time(monkeypatch, readings, settings):
     wrong = {"rope": lambda x, start_pos=0: -x}
     (cause,) = verify(wrong, laws=["rope is within its error limit"], max_examples=5).causes
-    clock(shrinking, monkeypatch, itertools.repeat(inf))
-    (hurried,) = verify(wrong, laws=["rope is within its error limit"], max_examples=5, time_limit=60).causes
+    clock(shrinking, monkeypatch, readings)
+    (hurried,) = verify(wrong, laws=["rope is within its error limit"], max_examples=5, **settings).causes
     assert repr(cause.example.counterexample) != repr(hurried.example.counterexample)
 
 
