@@ -70,7 +70,8 @@ def float_array(
 
 def code_array(x: Any, name: str, *, arithmetic: Arithmetic | None = None) -> NDArray[np.float64]:
     """Return `float_array` of quantised numbers: the element type may also be that of a grid."""
-    if hasattr(x, "dtype") and str(x.dtype).rpartition(".")[2] in _GRIDS:
+    is_common = isinstance(x, np.ndarray) and x.dtype.type in _ELEMENTS  # names of element types are slow to find
+    if hasattr(x, "dtype") and not is_common and str(x.dtype).rpartition(".")[2] in _GRIDS:
         x = x.astype(np.float32) if isinstance(x, np.ndarray) else x.float()  # a tensor of torch
     return float_array(x, name, arithmetic=arithmetic)
 

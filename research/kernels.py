@@ -29,8 +29,6 @@ FINDINGS = read_findings(Path(__file__).parent / "findings" / "kernels", Library
 """All findings about released GPU kernels."""
 _ROOT = Path(__file__).parents[1]
 _PAGE = _ROOT / "docs/kernels.md"
-_OPTIONS = {"vllm_unified_attention": ("--cost", "large")}
-"""Further options for recipes whose mistake only slow calls show."""
 _COUNTS = {"held": "pass", "violated": "fail", "not applicable": "do not apply", "not run": "not run"}
 _HEAD = """\
 # Released GPU kernels on a CPU
@@ -40,7 +38,7 @@ interpreter of Triton or JAX Pallas, and writes this page. The kernels' source i
 (`systems/kernels/`) declares what a kernel takes; this is what to type for one:
 
     attnspec inspect systems/kernels/liger_rope.py --interpret
-    attnspec verify systems/kernels/liger_rope.py --interpret --quick --time-limit 5m
+    attnspec verify systems/kernels/liger_rope.py --interpret --quick --cost large --time-limit 5m
 
 Seconds are rough, since other processes ran beside a recipe. The guide, "A GPU kernel without a GPU", says what an
 interpreter cannot show.
@@ -72,8 +70,8 @@ def ran(recipe: str) -> Run:
     file = f"systems/kernels/{recipe}.py"
     with TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        options = "--quick", "--time-limit", "5m", *_OPTIONS.get(recipe, ())
-        verdict = _printed("verify", file, *options, "--jobs", "1", "--json", str(report))
+        options = "--quick", "--cost", "large", "--time-limit", "5m", "--jobs", "1", "--json", str(report)
+        verdict = _printed("verify", file, *options)
         return Run(recipe, read(report), verdict, _printed("inspect", file))
 
 
@@ -109,8 +107,7 @@ def _section(run: Run) -> Iterator[str]:
     about = " ".join((ast.get_docstring(ast.parse(source)) or "").split())
     failures, _, _ = run.verdict.partition("\n-v prints")
     yield f"\n## {run.recipe}\n\n{about.partition(')')[0]}).\n"
-    options = f", with `{' '.join(_OPTIONS[run.recipe])}`" if run.recipe in _OPTIONS else ""
-    yield f"`systems/kernels/{run.recipe}.py`{options}: {run.report['coverage']['line']}\n"
+    yield f"`systems/kernels/{run.recipe}.py`: {run.report['coverage']['line']}\n"
     yield f"```text\n{run.portrait.strip()}\n```"
     if run.report["counts"]["violated"]:
         yield f"\n```text\n{failures.strip()}\n```"

@@ -11,13 +11,11 @@ from rich.console import Console
 from properties import Implementation
 from properties.bugs.reference import REFERENCE
 from properties.contract.operations import OPERATIONS
-from properties.contract.results import BrokenError
-from properties.contract.subject import Subject
 from properties.inspection.measurements import measured
-from properties.laws import find
+from properties.tests.diagnosing import violated
 from properties.tests.measured_kernels import KERNELS
 from properties.verifier import diagnosis
-from properties.verifier.report import Diagnosis, Violation
+from properties.verifier.report import Diagnosis
 from properties.verifier.verify import verify
 from properties.views.html.violations import finding
 from properties.views.junit import junit
@@ -25,13 +23,6 @@ from properties.views.sarif import sarif
 from properties.views.violation import print_cause
 
 SDPA = "scaled_dot_product_attention"
-
-AGREEMENT = {
-    "attention": "attention with options is within its error limit",
-    SDPA: "attention is within its error limit",
-    f"{SDPA}_vjp": "the VJP is within its error limit",
-    "rope": "rope is within its error limit",
-}
 
 RANDOM = np.random.default_rng(0)
 
@@ -74,23 +65,6 @@ MEASURED = {
     ),
 }
 """For each kernel a case on which it is wrong, and what the measurements say."""
-
-
-def violated(implementation, case):
-    """The law that compares an operation with the oracle, and its violation on a case; None if it
-    passes.
-    """
-    (operation,) = implementation.operations
-    (law,) = [law for law in find(AGREEMENT[operation]) if law.operation == operation]
-    subject = Subject(implementation, operation)
-    absent = dict.fromkeys(OPERATIONS[operation].options)
-    case = {name: value for name, value in (absent | case).items() if name in OPERATIONS[operation].parameters}
-    try:
-        law.hold(subject, case)
-    except BrokenError as broken:
-        calls = tuple(subject.calls)
-        return law, Violation(law.name, operation, implementation.name, str(broken), case, broken.excess, calls)
-    return law, None
 
 
 @pytest.fixture
@@ -153,7 +127,7 @@ def test_nothing_is_measured_after_the_time_limit_or_without_smaller_inputs():
 
 @pytest.mark.usefixtures("unsearched")
 def test_all_views_show_the_measurements():
-    report = verify(KERNELS["first_row"](True), laws=[AGREEMENT[SDPA]], max_examples=30)
+    report = verify(KERNELS["first_row"](True), laws=["attention is within its error limit"], max_examples=30)
     (cause,) = report.causes
     assert cause.likely is None
     sentence = f"Measured: {cause.example.measured[0]}"

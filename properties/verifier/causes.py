@@ -453,7 +453,9 @@ class _Pool:
     def _apart(self, call: Call, other: Call) -> float:
         """Return the largest difference between the outputs of two calls, divided by the largest
         budget (error limit) of the recorded call. The budget of another entry may be too small: the
-        stand-in's wrong value can have a larger budget than the right value.
+        stand-in's wrong value can have a larger budget than the right value. But where the recorded
+        entry is outside its own budget, the difference is divided by at most the recorded error: a
+        cause must be nearer to a wrong entry than the right value is.
 
         One rounding of the output is added to the budget. If all radii are 0, because no sum should
         have terms, one rounding for each term of a sum is allowed. Two errors are equal if they are
@@ -473,18 +475,21 @@ class _Pool:
         terms = max(sizes, default=1)
         roundoff = self.implementation.resolved_arithmetic.output.unit_roundoff
         return max(
-            _apart(mine, its, budget.rad, roundoff, terms)
+            _apart(mine, its, budget, roundoff, terms)
             for mine, its, budget in zip(call.outputs, other.outputs, self._expected(call), strict=False)
         )
 
 
-def _apart(recorded: Array, other: Array, radius: Array, roundoff: float, terms: int) -> float:
+def _apart(recorded: Array, other: Array, budget: Enclosure, roundoff: float, terms: int) -> float:
+    radius = budget.rad
     with np.errstate(all="ignore"):
         largest = np.max(radius, where=np.isfinite(radius), initial=0.0)
         if largest == 0:
             size = np.max(np.abs(recorded), where=np.isfinite(recorded), initial=0.0)
             largest = min(terms * roundoff, _LOOSEST) * size
-        apart = np.abs(recorded - other) / (largest + roundoff * np.abs(other))
+        allowed = largest + roundoff * np.abs(other)
+        error = np.abs(recorded - budget.mid)
+        apart = np.abs(recorded - other) / np.where(error > radius, np.minimum(allowed, error), allowed)
     # where nothing is promised, every result counts as the same
     same = (recorded == other) | (np.isnan(recorded) & np.isnan(other)) | np.isinf(radius)
     return float(np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart)).max(initial=0.0))

@@ -34,7 +34,7 @@ def test_a_failure_is_shown_without_the_hint_on_options():
 
 def test_further_options_of_a_recipe_are_shown():
     page = markdown([run("vllm_unified_attention", 1, RECIPES["vllm_unified_attention"])], [])
-    assert "`systems/kernels/vllm_unified_attention.py`, with `--cost large`: largest: n_k 64." in page
+    assert "`systems/kernels/vllm_unified_attention.py`: largest: n_k 64." in page
 
 
 @pytest.mark.parametrize(
