@@ -1,11 +1,10 @@
 """What diagnosis names from outputs alone: `make named` writes docs/named.md.
 
 The measurement plants each other value of every convention, in each operation that follows it, and
-every reported bug of attention with its features, caches and rotary frequencies. The adapter
-declares the default conventions, or the ones in `BESIDE`. The laws of the quick plan verify it up to
-the first case that breaks one, as `verify` does with `quick` and `fail_fast`. It is named if it is
-the first or the second diagnosis of the first cause, because outputs cannot distinguish two names
-of one function.
+every reported bug, in the operation where it was seen. The adapter declares the default conventions,
+or the ones in `BESIDE`. The laws of the quick plan verify it up to the first case that breaks one, as
+`verify` does with `quick` and `fail_fast`. It is named if it is the first or the second diagnosis of
+the first cause, because outputs cannot distinguish two names of one function.
 """
 
 import argparse
@@ -21,7 +20,7 @@ import numpy as np
 
 from oracles import Conventions
 from oracles.conventions import DEFAULT
-from properties.bugs import CATALOGUE, rotations
+from properties.bugs import CATALOGUE
 from properties.bugs.declared import under
 from properties.contract.features import FEATURES
 from properties.contract.implementation import Implementation
@@ -51,27 +50,29 @@ SAME = {
         ("odd_lane", value, "decode"): "no case of a cache that rotates has an odd width"
         for value in ("passthrough", "reject")
     },
-    ("fp8_scale", "divide", "attention"): "numbers of float32 have no scale",
     **{
-        ("scale_shape", value, "attention"): "numbers of float32 have no scale"
-        for value in ("head", "token", "block16", "block32")
+        (field, value, o): "numbers of float32 have no scale"
+        for o in ("attention", "packed_attention", "paged_attention")
+        for field, value in (
+            ("fp8_scale", "divide"),
+            *(("scale_shape", shape) for shape in ("head", "token", "block16", "block32")),
+        )
     },
+    ("softcap_order", "after_bias", "latent_attention"): "it has no bias",
+    ("packed_lse", "rows_first", "packed_attention_vjp"): "it returns no log-sum-exp",
 }
 """Conventions that no case of an operation distinguishes from the default, and why."""
 
+PROMISES = {
+    ("blocked_values", "unread"): "it promises more, and changes no result",
+    ("padding_rows", "zero"): "it promises more, and changes no result",
+    ("max_seqlen", "bound"): "it allows more calls, and changes no result",
+    ("causal_with_mask", "refuse"): "an undeclared kernel may refuse calls: the verdict says which",
+}
+"""Conventions that break no law of an adapter that declares nothing, and why."""
+
 BESIDE = {"dead_gradients": Conventions(dead_rows="uniform")}
 """Conventions that change a result only together with another one, which the adapter declares."""
-
-_TODAY = (
-    "attention",
-    "attention_vjp",
-    "attention_jvp",
-    "merge_attention",
-    "alibi_slopes",
-    "alibi_bias",
-    "decode",
-    "rotary_frequencies",
-)
 
 
 @dataclass(frozen=True)
@@ -89,9 +90,8 @@ class Planted:
         """Float32 implementations by float64 arithmetic, so that no result is the reference's to
         the last bit; caches are of float64.
         """
-        function, arithmetic = (
-            (self.function, "float64") if self.operation == "decode" else (_in_float32(self.function), self.arithmetic)
-        )
+        is_cache = OPERATIONS[self.operation].is_played
+        function, arithmetic = (self.function, "float64") if is_cache else (_in_float32(self.function), self.arithmetic)
         return Implementation(
             self.name,
             {self.operation: function},
@@ -122,6 +122,8 @@ def readings() -> Iterator[Planted]:
     for field in fields(Conventions):
         declared, usual = BESIDE.get(field.name, DEFAULT), getattr(DEFAULT, field.name)
         for value in get_args(field.type):
+            if (field.name, value) in PROMISES:
+                continue
             for operation in OPERATIONS.values():
                 if (
                     value != usual
@@ -137,11 +139,9 @@ def readings() -> Iterator[Planted]:
 
 
 def bugs() -> Iterator[Planted]:
-    """Known bugs of attention with its features, caches and rotary frequencies that somebody
-    reported, each where it was seen.
-    """
+    """Known bugs that somebody reported, each where it was seen."""
     for bug in CATALOGUE.values():
-        if "#" in bug.citation and (bug.operation in (*_TODAY, "rotary_tables") or bug in rotations.bug.bugs):
+        if "#" in bug.citation:
             promised = bug.promises.get("conventions", DEFAULT)
             arithmetic = bug.promises.get("arithmetic", "float32").replace("float64", "float32")
             yield Planted(bug.id, bug.operation, under(promised, bug.operation, bug.fresh()), promised, arithmetic)
@@ -187,11 +187,11 @@ def markdown(conventions: Sequence[Row], known: Sequence[Row]) -> str:
     lines = [
         "# What diagnosis names",
         "",
-        "Each other value of every convention is planted, and each reported bug of attention with its features,",
-        f"caches and rotary frequencies, with seeds 0 to {len(known[0].told) - 1}. The laws of the quick plan get",
-        f"at most {CASES} cases, up to the first case that breaks one. Results are float64, rounded to float32;",
-        "results of caches stay float64. A planted change is named if it is the first or the second diagnosis of",
-        "the first cause: calls cannot distinguish two names of one function.",
+        "Each other value of every convention is planted, and each reported bug, with seeds 0 to "
+        f"{len(known[0].told) - 1}.",
+        f"The laws of the quick plan get at most {CASES} cases, up to the first case that breaks one. Results are",
+        "float64, rounded to float32; results of caches stay float64. A planted change is named if it is the first or",
+        "the second diagnosis of the first cause: calls cannot distinguish two names of one function.",
         "",
         *_said("conventions", conventions),
         *_said("bugs", known),
@@ -202,7 +202,7 @@ def markdown(conventions: Sequence[Row], known: Sequence[Row]) -> str:
         "These conventions are not planted, because no case distinguishes them from the default:",
         "",
         *(f"- `{field}={value}` in `{operation}`: {reason}." for (field, value, operation), reason in SAME.items()),
-        "- `blocked_values=unread`: it promises more, and changes no result.",
+        *(f"- `{field}={value}`: {reason}." for (field, value), reason in PROMISES.items()),
         "",
         "Other numbers as `rope_base` and `rope_scale` are not planted either: diagnosis tries the usual ones.",
         "",

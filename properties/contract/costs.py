@@ -19,10 +19,12 @@ _OF_TIME = (
     ("head_dim", "embed_dim", "model_dim"),
 )
 """The sizes on which the time of a call depends; of several names, the larger size counts."""
+_LENGTHS = slice(2, 4)  # the numbers of queries and of keys among them
 
 _SMALL = 512  # entries of the arrays and scores of a call that is always made
 _TRIES = 4  # calls that are left out before a first one that is not small is made
 _FIRST = 2  # calls that are made so: the time of the very first has what a library prepares
+_LONGER = 10.0  # seconds for slow calls of an operation that are longer than all others
 
 
 @dataclass
@@ -30,8 +32,9 @@ class Costs:
     """The times of the calls so far, by operation, and the most seconds that a call may take. In an
     interpreter, the time of a call is the time that a processor worked.
 
-    A call that should take longer is not made, unless it is small. The kernel may take it all the same.
-    `left_out` counts such calls by operation. Some kernels take no small call. Their first `_FIRST` calls
+    A call that should take longer is not made, unless it is small, or has more queries or keys than every
+    call within the limit: such calls may take `_LONGER` seconds in all. The kernel may take the others all
+    the same. `left_out` counts them by operation. Some kernels take no small call. Their first `_FIRST` calls
     are not larger than the smallest of `_TRIES` or more calls that were left out.
     """
 
@@ -39,11 +42,15 @@ class Costs:
     left_out: dict[str, int] = field(default_factory=dict)
     _seen: dict[str, list[tuple[Array, float]]] = field(default_factory=dict, repr=False)
     _smallest: dict[str, float] = field(default_factory=dict, repr=False)
+    _spent: dict[str, float] = field(default_factory=dict, repr=False)
 
     def refusal(self, operation: Operation, arguments: Arguments) -> str:
         """Return a sentence that says that a call would take too long; "" if it may be made."""
         seconds, work = self.predicted(operation, arguments), _work(operation, arguments)
         if seconds <= self.most or work <= _SMALL:
+            return ""
+        left = _LONGER - self._spent.get(operation.name, 0.0)
+        if seconds <= left and self._is_longer(operation, _sizes(operation, arguments)):
             return ""
         count, smallest = self.left_out.get(operation.name, 0), self._smallest.get(operation.name, inf)
         if len(self._seen.get(operation.name, ())) < _FIRST and count >= _TRIES and work <= smallest:
@@ -64,18 +71,26 @@ class Costs:
 
     def add(self, operation: Operation, arguments: Arguments, seconds: float) -> None:
         """Record the time of a call."""
-        self._seen.setdefault(operation.name, []).append((_sizes(operation, arguments), seconds))
+        sizes = _sizes(operation, arguments)
+        if seconds > self.most and self._is_longer(operation, sizes):
+            self._spent[operation.name] = self._spent.get(operation.name, 0.0) + seconds
+        self._seen.setdefault(operation.name, []).append((sizes, seconds))
+
+    def _is_longer(self, operation: Operation, sizes: Array) -> bool:
+        """Return whether a call has more queries or more keys than every call within the limit."""
+        usual = [each[_LENGTHS] for each, seconds in self._seen.get(operation.name, ()) if seconds <= self.most]
+        return bool(usual) and bool((sizes[_LENGTHS] > np.max(usual, axis=0)).any())
 
 
 def _sizes(operation: Operation, arguments: Arguments) -> Array:
     """Return the sizes of a call on which its time depends, each at least 1."""
-    sizes = operation.sizes(arguments)
+    sizes = operation.sizes_and_keys(arguments)
     return np.array([max(1, *(sizes.get(name, 1) for name in names)) for names in _OF_TIME], float)
 
 
 def _work(operation: Operation, arguments: Arguments) -> float:
     """Return the number of entries of the arrays of a call and of its scores."""
-    sizes = operation.sizes(arguments)
+    sizes = operation.sizes_and_keys(arguments)
     problems = sizes.get("batch", 1) * sizes.get("num_heads", 1)
     queries, keys = (sizes.get(name, sizes.get(total, 0)) for name, total in (("n_q", "total_q"), ("n_k", "total_k")))
     entries = sum(argument.size for argument in arguments if isinstance(argument, np.ndarray))

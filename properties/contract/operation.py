@@ -281,6 +281,13 @@ class Operation:
                 sizes.setdefault(other, sizes[width] // max(sizes[known], 1))
         return sizes
 
+    def sizes_and_keys(self, arguments: Arguments) -> dict[str, int]:
+        """Return the sizes of a call. With keys in pages, n_k is the number of keys of the longest sequence."""
+        sizes = self.sizes(arguments)
+        if "block_table" in self.parameters:
+            sizes["n_k"] = int(self.named(arguments)["lengths"].max(initial=0))
+        return sizes
+
     def with_widths(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Return the sizes, and the widths that follow from them."""
         return {**sizes, **{name: sizes[number] * sizes[width] for name, (number, width) in self.widths.items()}}

@@ -36,8 +36,9 @@ def _batched_cache_of(conventions: Conventions) -> type[Slotted]:
     """A class of batched caches that follow the conventions."""
 
     class Cache(Slotted):
-        def __init__(self, *sizes: int, window: int | None = None, **options: Any) -> None:
-            super().__init__(*sizes, window=left_bound(window, conventions), **options)
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            self.left = left_bound(self.window, conventions)
 
         def attention(self, q: Array, k: Array, v: Array, **features: Any) -> tuple[Array, Array]:
             allowing = replace(conventions, mask_polarity="true_allows")

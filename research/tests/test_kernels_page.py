@@ -32,11 +32,6 @@ def test_a_failure_is_shown_without_the_hint_on_options():
     assert page.count("attention  4 calls") == 2
 
 
-def test_further_options_of_a_recipe_are_shown():
-    page = markdown([run("vllm_unified_attention", 1, RECIPES["vllm_unified_attention"])], [])
-    assert "`systems/kernels/vllm_unified_attention.py`: largest: n_k 64." in page
-
-
 @pytest.mark.parametrize(
     "changed",
     [run(ONE, 1, "another thing"), run(NONE, 1, "a thing"), run(NONE, 0, "", not_run=1)],
