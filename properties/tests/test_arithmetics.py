@@ -69,6 +69,28 @@ def test_scores_of_16_bits_are_named_so(law):
     assert 0 < first.distance <= 1
 
 
+def softmax(stored, summed):
+    """In float32, with weights in one format and their sum in another."""
+
+    def function(scores, mask=None):
+        visible = np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
+        shifted = scores - np.max(scores, -1, keepdims=True, where=visible, initial=-3e38)
+        powers = np.where(visible, np.exp(np.where(visible, shifted, np.float32(0.0))), np.float32(0.0))
+        total = powers.astype(summed).sum(-1, keepdims=True).astype(np.float32)
+        return (powers / np.where(total == 0, np.float32(1.0), total)).astype(stored).astype(np.float32)
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("stored", "summed", "is_named"), [(ml_dtypes.bfloat16, np.float32, True), (np.float32, np.float16, False)]
+)
+def test_weights_are_stored_in_bfloat16_only_if_they_are_its_numbers(stored, summed, is_named):
+    found = diagnosis_of("hard_masked_softmax", softmax(stored, summed), "float32", "softmax is within its error limit")
+    ids = {each.id for each in found if not each.partial}
+    assert bool(ids & {"weights=bfloat16", "output=bfloat16"}) == is_named
+
+
 def test_inputs_converted_to_16_bits_are_named_so():
     first, *_ = diagnosis_of(
         SDPA, attention(np.float16, np.float32, np.float32), "float32", "attention is within its error limit"

@@ -122,10 +122,14 @@ class OtherArithmetic:
 
     def stores(self, call: Call, declared: Format) -> bool:
         """Return whether the first result of a call is of numbers of this arithmetic's output format, if
-        that has fewer bits than the declared one.
+        that has fewer bits than the declared one. Weights that are results are of numbers of the format
+        of weights too.
         """
-        found, to = call.outputs[0], self.arithmetic.output
-        return to.unit_roundoff <= declared.unit_roundoff or np.array_equal(rounded(found, to), found, equal_nan=True)
+        found, formats = call.outputs[0], [self.arithmetic.output]
+        if call.operation == "hard_masked_softmax":
+            formats.append(self.arithmetic.weights or declared)
+        narrower = (to for to in formats if to.unit_roundoff > declared.unit_roundoff)
+        return all(np.array_equal(rounded(found, to), found, equal_nan=True) for to in narrower)
 
     def excess(self, call: Call, implementation: Implementation) -> list[Array]:
         """Return error ÷ budget of every entry of each output of a call. The budget is the error
