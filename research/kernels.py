@@ -38,7 +38,7 @@ interpreter of Triton or JAX Pallas, and writes this page. The kernels' source i
 (`systems/kernels/`) declares what a kernel takes; this is what to type for one:
 
     attnspec inspect systems/kernels/liger_rope.py --interpret
-    attnspec verify systems/kernels/liger_rope.py --interpret --quick --cost large --time-limit 5m
+    attnspec verify systems/kernels/liger_rope.py --interpret --quick --time-limit 5m
 
 Seconds are rough, since other processes ran beside a recipe. The guide, "A GPU kernel without a GPU", says what an
 interpreter cannot show.
@@ -70,7 +70,7 @@ def ran(recipe: str) -> Run:
     file = f"systems/kernels/{recipe}.py"
     with TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        options = "--quick", "--cost", "large", "--time-limit", "5m", "--jobs", "1", "--json", str(report)
+        options = "--quick", "--time-limit", "5m", "--jobs", "1", "--json", str(report)
         verdict = _printed("verify", file, *options)
         return Run(recipe, read(report), verdict, _printed("inspect", file))
 

@@ -21,7 +21,7 @@ _OF_TIME = (
 """The sizes on which the time of a call depends; of several names, the larger size counts."""
 _LENGTHS = slice(2, 4)  # the numbers of queries and of keys among them
 
-_SMALL = 512  # entries of the arrays and scores of a call that is always made
+_SMALL = 1024  # entries of the arrays and scores of a call that is always made
 _TRIES = 4  # calls that are left out before a first one that is not small is made
 _FIRST = 2  # calls that are made so: the time of the very first has what a library prepares
 _LONGER = 10.0  # seconds for slow calls of an operation that are longer than all others

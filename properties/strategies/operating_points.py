@@ -418,7 +418,7 @@ _TABLES: Options = {"cos": _table, "sin": _other_table}
 
 
 ROTATIONS = (
-    Point("1 row", _rows(2, 1, 1, 8, 7)),
+    Point("1 row", _rows(2, 3, 1, 8, 7)),
     Point("150 rows", _rows(2, 1, 150, 4)),
     Point("tables of other numbers", _rows(2, 1, 5, 8), _TABLES),
     Point("tables as long as wide", _rows(1, 1, 8, 8), _TABLES),

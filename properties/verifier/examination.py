@@ -53,6 +53,7 @@ _SILENT_ROUNDS = 2  # after these a law that no case could test gets no further 
 _POINTS = "operating points"  # the domain of the instruments that measure at the sizes of their case
 _CASES_PER_LOOK = 40  # one case of these is judged by finer presets
 _SECONDS_OF_POINTS = 10.0  # of the kernel's calls at operating points; an everyday kernel takes less than one
+_TIMES_WITH_COSTS = 3  # as many seconds where `--cost` leaves out slow calls one by one
 _REPAIR_FIRST = "Other checks of the operation fail. This one is looked at when these pass."
 _CASES_PER_LINE = 4  # one case of these is compared with the statistical line
 
@@ -402,8 +403,10 @@ class Examination:
         """Check some laws at an operating point. If the calls at points before took too long, only the
         first point of each family is tried, and the others are noted.
         """
-        cases, before = group[0].cases[name], self.subject.seconds
-        if self._seconds_of_points > self.supervision.seconds_of_points and name in self._families_of_points:
+        cases, before, most = group[0].cases[name], self.subject.seconds, self.supervision.seconds_of_points
+        if self.implementation.support.costs is not None:
+            most *= _TIMES_WITH_COSTS
+        if self._seconds_of_points > most and name in self._families_of_points:
             self._untried.setdefault(name, []).append(cases.names[seed % len(cases.names)])
             return
         self._families_of_points.add(name)
