@@ -115,15 +115,15 @@ def test_a_file_that_does_not_exist_is_named(tmp_path, undisturbed):
 
 def test_an_earlier_call_bounds_the_time_of_a_larger_one():
     costs, rope = Costs(1.0), OPERATIONS["rope"]
-    small, large = (np.zeros((25, 4)), 0), (np.zeros((250, 4)), 0)
+    small, large = (np.zeros((30, 4)), 0), (np.zeros((300, 4)), 0)
     assert costs.refusal(rope, small) == ""
     sentence = "The call is large, and no smaller call has shown yet how long such calls take."
     assert costs.refusal(rope, large) == sentence
     costs.add(rope, small, 0.25)
     assert costs.predicted(rope, small) == 0.25
     assert costs.predicted(rope, large) == 0.25 * 10
-    assert costs.predicted(rope, (np.zeros((25, 8)), 0)) == costs.predicted(rope, (np.zeros((50, 2)), 0)) == 0.5
-    heavier = np.zeros((25, 40)), 0
+    assert costs.predicted(rope, (np.zeros((30, 8)), 0)) == costs.predicted(rope, (np.zeros((60, 2)), 0)) == 0.5
+    heavier = np.zeros((30, 40)), 0
     assert costs.refusal(rope, heavier) == "The call would take up to 2.5 s, and --cost allows 1 s."
     costs.add(rope, large, 0.5)
     assert costs.predicted(rope, small) == 0.25
@@ -157,7 +157,7 @@ def test_the_time_of_a_call_on_pages_depends_on_its_longest_sequence():
 
 def test_a_kernel_without_small_calls_is_called():
     costs, rope = Costs(0.2), OPERATIONS["rope"]
-    large, largest = (np.zeros((250, 4)), 0), (np.zeros((300, 4)), 0)
+    large, largest = (np.zeros((300, 4)), 0), (np.zeros((350, 4)), 0)
     assert all(costs.refusal(rope, arguments) for arguments in (largest, large, largest, large))
     assert costs.refusal(rope, largest)
     assert costs.refusal(rope, large) == ""
