@@ -28,6 +28,7 @@ Gradients = tuple[Array, ...]
 Mutant = Callable[..., Any]
 Mutants = Callable[[Callable[[], Any]], dict[str, Callable[[], Mutant]]]  # makes mutants, by operation, from a maker
 Memory = dict[Any, Any]
+_RESCALING = {"references", "exponentials_of_logits", "sum_of_exponentials"}
 _OF_PACKED = {
     "in_window",
     "not_after",
@@ -37,6 +38,7 @@ _OF_PACKED = {
     "softcap_slope",
     "sinks_of",
     "largest_logit",
+    *_RESCALING,
     "slopes_added",
     "key_distances",
 }
@@ -47,7 +49,7 @@ LAYER = "attention_layer"
 _OF_LAYER = {"key_heads", "not_after"}
 """The steps of attention whose bugs a layer has too."""
 LATENT = "latent_attention"
-_OF_LATENT = {"in_window", "not_after", "softcapped", "sinks_of", "largest_logit"}
+_OF_LATENT = {"in_window", "not_after", "softcapped", "sinks_of", "largest_logit", *_RESCALING}
 """The steps of attention whose bugs latent attention has too: its scale is given, it has one key head and
 no bias.
 """

@@ -75,6 +75,18 @@ def attention_window_bound_excluded(p: Any, j: Any, left: int | None, right_side
 
 @bug.in_step(
     "in_window",
+    law="a window equals the mask of its band",
+    effect="Every window misses its last key, and a right bound of 0 hides the key of the query.",
+    repair="Compare with ≤.",
+    origin="the end of a range is often excluded",
+)
+def attention_window_right_bound_excluded(p: Any, j: Any, left: int | None, right_side: int | None) -> Any:
+    """The code compares the right bound with < instead of ≤."""
+    return right.in_window(p, j, left, None if right_side is None else right_side - 1)
+
+
+@bug.in_step(
+    "in_window",
     law="attention with options is within its error limit",
     effect="Without causality, queries do not see keys that the right bound allows.",
     repair="Limit the keys after a query by the right bound alone.",

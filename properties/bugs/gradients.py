@@ -46,6 +46,19 @@ def vjp_missing_rowdot(weights: Array, grad_weights: Array) -> Array:
 
 
 @in_row_term(
+    seen=SDPA_VJP,
+    without=(SDPA_JVP, MHA_JVP),
+    law="key gradients sum to zero",
+    effect="dq and dk are wrong; dv is correct.",
+    repair="Multiply dP by the weights before the row is summed: Σ P·dP.",
+    origin="a reduction is written for dP before the weights are loaded",
+)
+def vjp_row_term_without_weights(weights: Array, grad_weights: Array) -> Array:
+    """The backward subtracts Σ dP in each row instead of Σ P·dP."""
+    return np.asarray(grad_weights.sum(-1, keepdims=True))
+
+
+@in_row_term(
     seen=SOFTMAX_VJP,
     law="a batch gives the same as its elements one by one",
     effect="Batched gradients are wrong.",

@@ -24,6 +24,7 @@ __all__ = [
     "biased",
     "dead_weight",
     "exponential",
+    "exponentials_of_logits",
     "first_position",
     "group_sums",
     "in_lse_base",
@@ -38,6 +39,7 @@ __all__ = [
     "not_after",
     "options_of",
     "query_positions",
+    "references",
     "responding",
     "scale_of",
     "scaled",
@@ -47,6 +49,7 @@ __all__ = [
     "slopes_added",
     "softcap_slope",
     "softcapped",
+    "sum_of_exponentials",
     "thinned",
     "thinned_forward",
     "visible_keys",
@@ -198,6 +201,21 @@ def largest_logit(u: Array, may: Any, sink: Any) -> Array:
     return np.where(np.isneginf(largest), 0.0, largest)
 
 
+def references(u: Array, may: Any, largest: Array) -> Array:
+    """Return what is subtracted from the logits: the largest one of each row."""
+    return largest
+
+
+def exponentials_of_logits(u: Array, may: Any, reference: Array) -> Array:
+    """Return exp(logit − reference) for each visible key, and 0 for the others."""
+    return np.exp(np.where(may, u - reference, -np.inf))
+
+
+def sum_of_exponentials(u: Array, may: Any, reference: Array) -> Array:
+    """Return Σ exp(logit − reference) over the visible keys."""
+    return np.asarray(np.exp(np.where(may, u - reference, -np.inf)).sum(-1, keepdims=True))
+
+
 def logarithm(x: Array) -> Array:
     """log x in the base of log-sum-exps, without a warning; −∞ for 0."""
     with np.errstate(divide="ignore"):
@@ -239,8 +257,8 @@ def weights_of(
     u = logits_of(s, softcap, visible.get("bias"), alibi, visible.get("offset"))
     may = visible_keys(s.shape, **visible)
     largest = largest_logit(u, may, sink)
-    e, sink_weight = np.exp(np.where(may, u - largest, -np.inf)), sinks_of(sink, largest)
-    total = e.sum(-1, keepdims=True) + sink_weight
+    reference, sink_weight = references(u, may, largest), sinks_of(sink, largest)
+    e, total = exponentials_of_logits(u, may, reference), sum_of_exponentials(u, may, reference) + sink_weight
     divisor = np.where(total == 0, 1.0, total)
     w = np.where(total == 0, dead_weight(s.shape[-1]), e / divisor)
     return w, responding(w, may), sink_weight / divisor, log_of_sum(largest, total), s

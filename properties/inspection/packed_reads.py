@@ -51,6 +51,11 @@ class PackedReads:
     heads: tuple[int, int]
 
     @property
+    def tells(self) -> bool:
+        """Whether a weight is wrong in a row that reads some key."""
+        return bool((self.reading.wrong.any(1) & (self.reading.measured != 0).any(1)).any())
+
+    @property
     def beginning(self) -> str:
         """The lengths in words, or ""."""
         parts = (
@@ -84,7 +89,7 @@ class PackedReads:
 
 def packed_reads(probe: Probe, shape: Shape) -> tuple[PackedReads, ...]:
     """Measure what the queries read in the packing of a shape, if it is small, and in other packings,
-    up to one in which a weight is wrong. Raises as `Probe.results`.
+    up to one whose wrong weights tell more than that no key is read. Raises as `Probe.results`.
     """
     found: list[PackedReads] = []
     for lengths, packed in _shapes(probe, shape):
@@ -94,7 +99,7 @@ def packed_reads(probe: Probe, shape: Shape) -> tuple[PackedReads, ...]:
         (reading,) = probe.weights(packed, blocks, {})
         rows = {side: packing.rows_of(given, side) for side in packing.AXES}
         found.append(PackedReads(lengths, rows, reading, heads))
-        if reading.wrong.any():
+        if found[-1].tells:
             break
     return tuple(found)
 
@@ -128,10 +133,10 @@ def _wide(probe: Probe, shape: Shape) -> Shape:
 
 
 def sentences_of_packed_reads(found: Sequence[PackedReads]) -> tuple[str, ...]:
-    """What the queries of the first packing with a wrong weight read otherwise than they should, in
+    """What the queries of the last packing with a wrong weight read otherwise than they should, in
     sentences; () if no query does, or nearly.
     """
-    return tuple(next(filter(None, map(_sentences, found)), [])[:_MOST_SENTENCES])
+    return tuple(next(filter(None, map(_sentences, reversed(found))), [])[:_MOST_SENTENCES])
 
 
 def _sentences(packed: PackedReads) -> list[str]:

@@ -75,7 +75,7 @@ class PagedReads(PackedReads):
 
 def paged_reads(probe: Probe, shape: Shape) -> tuple[PagedReads, ...]:
     """Measure what the queries read at the table of a shape, if it is small, and at other tables, up to
-    one in which a weight is wrong. Raises as `Probe.results`.
+    one whose wrong weights tell more than that no key is read. Raises as `Probe.results`.
     """
     found: list[PagedReads] = []
     for lengths, paged in _shapes(probe, shape):
@@ -86,7 +86,7 @@ def paged_reads(probe: Probe, shape: Shape) -> tuple[PagedReads, ...]:
         slots = [each.tolist() for each in paging.slots_of(given)]
         pages = [[*dict.fromkeys(slot // size for slot in each)] for each in slots]
         found.append(PagedReads(lengths, {"q": _query_rows(given)}, reading, heads, slots, pages, size))
-        if reading.wrong.any():
+        if found[-1].tells:
             break
     return tuple(found)
 

@@ -128,9 +128,13 @@ def _rule(found: Rotation) -> tuple[str, ...]:
         return ()
     itself = np.eye(wrong.shape[-1], dtype=bool)[found.channels]
     signs = np.where(itself, 1.0, -1.0)
+    is_second, exchanged = _of_pairs(found, itself)
     factor = float((measured * expected)[rows].sum() / (expected**2)[rows].sum())
     rules = (
         ("Rows are 0 where they should not be", 0.0 * expected, rows),
+        ("Rows are returned as they are", np.broadcast_to(itself, expected.shape), rows),
+        ("The second channel of each pair is returned as it is", np.where(is_second, itself, expected), rows),
+        *(("Cosines and sines are exchanged", sign * exchanged, rows) for sign in (1.0, -1.0)),
         ("Rows are rotated by minus their angle", expected * signs, rows),
         ("Rows are rotated by the angle of the next row", np.roll(expected, -1, -3), rows & (number < number[-1])),
         ("Rows are rotated by the angle of the previous row", np.roll(expected, 1, -3), rows & (number > 0)),
@@ -140,6 +144,21 @@ def _rule(found: Rotation) -> tuple[str, ...]:
     )
     true = next(((rule, some) for rule, other, some in rules if is_near(other, some)), None)
     return () if true is None else (placed(*true, found.axes),)
+
+
+def _of_pairs(found: Rotation, itself: Array) -> tuple[Array, Array]:
+    """Return which channels are the second ones of their pairs, and what each channel adds if cosines and
+    sines are exchanged, up to the sign of all.
+    """
+    expected, every = found.reading.expected, np.arange(len(found.channels))
+    others = np.where(itself, 0.0, np.abs(expected)).max(tuple(range(expected.ndim - 2)), initial=0.0)
+    partners, is_pair = others.argmax(-1), others.max(-1, initial=0.0) > 0
+    is_second = np.zeros(expected.shape[-1], bool)
+    is_second[np.maximum(partners, found.channels)[is_pair]] = True
+    sign, exchanged = np.where(is_second[found.channels], -1.0, 1.0), expected.copy()
+    exchanged[..., every, found.channels] = sign * expected[..., every, partners]
+    exchanged[..., every, partners] = sign * expected[..., every, found.channels]
+    return is_second, exchanged
 
 
 def _other_partners(found: Rotation) -> Iterator[tuple[str, Array]]:

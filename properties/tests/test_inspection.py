@@ -152,6 +152,13 @@ def test_a_mask_that_is_ignored_is_told():
     assert explained(ignores, mask=mask)[0] == "Batch 1 of 2, queries 2–4 of 5 read every masked key."
 
 
+def test_a_mask_of_the_first_batch_is_told():
+    mask = np.ones((2, 5, 6), bool)
+    mask[0, :, 4:] = mask[1, :, 1:3] = False
+    first = lambda q, k, v, mask=None: attention(q, k, v, None if mask is None else mask[:1])  # noqa: E731
+    assert explained(first, mask=mask)[0] == "Batch 1 of 2 reads the keys that batch 0 should read."
+
+
 def test_only_some_masked_keys_are_told():
     mask = np.ones((2, 5, 6), bool)
     mask[..., 3:] = False
@@ -201,6 +208,14 @@ def test_a_mistake_in_gradients_is_told(function, first):
 rope = REFERENCE["rope"]
 
 
+def exchanged(x, start_pos):
+    """A rotation whose cosines and sines are exchanged."""
+    cos, sin = np.moveaxis(rope(np.ones((*x.shape[:-1], x.shape[-1])), start_pos).reshape(*x.shape[:-1], -1, 2), -1, 0)
+    cos, sin = (cos + sin) / 2, (sin - cos) / 2
+    a, b = x[..., ::2], x[..., 1::2]
+    return np.stack([a * sin - b * cos, a * cos + b * sin], -1).reshape(x.shape)
+
+
 @pytest.mark.parametrize(
     ("function", "first"),
     [
@@ -212,8 +227,15 @@ rope = REFERENCE["rope"]
         (lambda x, start_pos=0, **_: rope(x, start_pos)[..., ::-1], "Channel 0 is paired with 2, 3, should be with 1."),
         (
             lambda x, start_pos=0, **_: np.concatenate([rope(x[..., :2, :], start_pos), x[..., 2:, :]], -2),
-            "4 of 8 rows are wrong: in batch 0, row 2, channel 0 is rotated towards channel 1 by 0, "
-            "should be by -1.283 (modulo 2π).",
+            "Rows are returned as they are (rows 2–3 of 4).",
+        ),
+        (
+            lambda x, start_pos=0, **_: np.where(np.arange(x.shape[-1]) % 2, x, rope(x, start_pos)),
+            "The second channel of each pair is returned as it is.",
+        ),
+        (
+            lambda x, start_pos=0, **_: exchanged(x, start_pos),
+            "Cosines and sines are exchanged.",
         ),
         (
             lambda x, start_pos=0, **_: np.stack(
