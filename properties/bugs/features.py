@@ -227,7 +227,7 @@ def attention_cap_before_the_scale(q: Array, k: Array, **options: Any) -> Any:
     origin="tests with a softcap of 1 pass",
 )
 def attention_cap_not_multiplied_back(s: Array, softcap: float | None) -> Array:
-    """The code does not multiply tanh(s/c) by c."""
+    """The code does not multiply tanh(s/c) by the softcap c."""
     return s if softcap is None else np.tanh(s / softcap)
 
 
