@@ -29,6 +29,7 @@ from properties.inspection.micrometer import (
     sentences_of_micrometer,
     sums_of_equal_scores,
 )
+from properties.inspection.one_sequence import attention_of_one_sequence
 from properties.inspection.packed_reads import packed_reads, sentences_of_packed_reads
 from properties.inspection.paged_reads import paged_reads
 from properties.inspection.probe import Probe, SpentError
@@ -77,7 +78,7 @@ def _said_of(
 
 
 def _terms(probe: Probe, shape: Shape) -> tuple[str, ...]:
-    return sentences_of_terms(terms(probe, shape, shape.arguments.keys() & {"bias", "sink"}))
+    return sentences_of_terms(terms(probe, shape, shape.arguments.keys() & {"bias", "sink", "mask"}))
 
 
 _reads = _said_of(reads, sentences_of_reads, is_kept=True)
@@ -170,10 +171,16 @@ def measured(
     at one more shape: the sentences of the first instrument that has some, else ().
 
     At most 60 calls are made, until `until`, a reading of time.monotonic. An instrument is left out
-    where the implementation does not take its calls, or raises.
+    where the implementation does not take its calls, or raises. If no instrument of packed sequences or
+    of pages has any, the kernel is measured as attention of one sequence.
     """
     probe = Probe(Caller(implementation, operation, observe), _MOST_CALLS, until, seconds=_MOST_SECONDS)
-    return sentences_around(probe, arguments)
+    found = sentences_around(probe, arguments)
+    if found or operation not in ("packed_attention", "paged_attention"):
+        return found
+    alone, call = attention_of_one_sequence(implementation, probe.operation, arguments, observe)
+    probe = Probe(Caller(alone, "attention"), _MOST_CALLS, until, seconds=_MOST_SECONDS)
+    return tuple(f"With one sequence, {said[0].lower()}{said[1:]}" for said in sentences_around(probe, call))
 
 
 def calls_of_equal_scores(implementation: Implementation, call: Call) -> tuple[Call, ...]:

@@ -170,7 +170,7 @@ def _index_maps(size: int) -> Iterator[tuple[str, Callable[[int], int]]]:
 
 
 def _other_keys(found: Reads, rows: _Rows) -> list[str]:
-    if sentence := _always_causal(found, rows) or _of_the_first(found, rows):
+    if sentence := _always_causal(found, rows):
         return [sentence]
     sentences = []
     for extra in (False, True):
@@ -200,23 +200,6 @@ def _always_causal(found: Reads, rows: _Rows) -> str:
                 f"Queries read only the keys up to their own position{aligned}: they are causal in a call that is not"
             )
             return placed(sentence, _chosen(found, rows), found.axes)
-    return ""
-
-
-def _of_the_first(found: Reads, rows: _Rows) -> str:
-    """The sentence about rows that read the keys which head 0, batch 0, or head 0 of batch 0 should read;
-    "" if one does not, or if all read every key.
-    """
-    n_k, axes = found.columns[-1], range(len(found.axes) - 1)
-    if all(len(row.read) == n_k for row in rows):
-        return ""
-    for chosen in (*([axis] for axis in reversed(axes)), [*axes]):
-        places = [tuple(0 if axis in chosen else at for axis, at in enumerate(row.place)) for row in rows]
-        others = [_keys(found, found.reading.expected[np.ravel_multi_index(at, found.rows)]) for at in places]
-        pairs = zip(rows, others, strict=True)
-        if all({key % n_k for key in row.read} == {key % n_k for key in due} for row, due in pairs):
-            first = " of ".join(f"{found.axes[axis]} 0" for axis in reversed(chosen))
-            return _said(found, rows, _READS, f"the keys that {first} should read")
     return ""
 
 

@@ -78,7 +78,9 @@ def _swapped(given: Array) -> list[_Rule]:
 
 
 def _of_sink(term: Term) -> str:
-    """The sentence about a sink; "" with one key, or if the weights of keys differ."""
+    """The sentence about a sink; "" with one key, if the weights of keys differ, or if the scores beside the
+    sink are wrong.
+    """
     measured, expected, _ = term.reading
     number, rows = measured.shape[-1], _wrong_rows(term)
     sinks = term.given[..., :1]
@@ -97,6 +99,8 @@ def _of_sink(term: Term) -> str:
     if is_whole:
         return _placed("The sink is ignored", rows, term)
     lower = sinks - intended
+    of_scores = np.zeros(received.shape)
+    of_scores[1:] = np.median((received - intended)[1:])  # the same for all sinks, and 0 beside scores of 0
     shifted = "The maximum is not subtracted from the sink"
     plain = "The sink is added to the sum of exponentials without an exponential"
     rules: list[_Rule] = [
@@ -104,6 +108,7 @@ def _of_sink(term: Term) -> str:
         (shifted, lambda x: x + np.maximum(x, lower)),
         (plain, lambda x: np.log(x) + lower),
         (plain, np.log),
+        ("", lambda x: x + of_scores),
     ]
     return _compared(term, received, intended, rows, lambda x: x - lower, rules)
 
@@ -111,9 +116,9 @@ def _of_sink(term: Term) -> str:
 def _compared(
     term: Term, received: Array, intended: Array, rows: Array, effect: Callable[[Array], Array], more: Sequence[_Rule]
 ) -> str:
-    """The first rule that is true of all wrong rows, as a sentence: a change of the numbers, or another
-    index on an axis. Else the entry that is furthest from what it should be; "" for errors like
-    roundings, and for weights that are 0, NaN or infinite.
+    """The first rule that is true of all wrong rows, as a sentence, or "" for a rule without one: a change
+    of the numbers, or another index on an axis. Else the entry that is furthest from what it should be;
+    "" for errors like roundings, and for weights that are 0, NaN or infinite.
     """
     if _is_near(received, intended, rows) or not np.isfinite(received[rows]).all():
         return ""
@@ -125,7 +130,7 @@ def _compared(
     for said, change in (*_changes(term), *more, times):
         with np.errstate(all="ignore"):
             if _is_near(received, effect(change(given)), rows):
-                return _placed(said, rows, term)
+                return said and _placed(said, rows, term)
     for axis, name in enumerate(term.axes):
         if said := _other_index(term, axis, name, received, rows, effect):
             return said

@@ -126,6 +126,15 @@ def test_a_sink_without_the_maximum_is_told():
     assert sentences(of(ATTENTION, sunk)) == ("The maximum is not subtracted from the sink.",)
 
 
+def test_a_wrong_scale_or_softcap_is_no_mistake_with_the_sink():
+    larger = lambda q, k, v, **options: attention(1.25 * q, k, v, **options)  # noqa: E731
+    assert sentences(of(ATTENTION, larger)) == ()
+    looser = lambda q, k, v, softcap=None, **options: attention(  # noqa: E731
+        q, k, v, softcap=None if softcap is None else 2 * softcap, **options
+    )
+    assert sentences(of(ATTENTION, looser), softcap=2.0) == ()
+
+
 def test_a_sink_of_key_0_is_told():
     (said,) = sentences(KERNELS["sink_of_a_key"](True))
     assert said == "The sink is added to the score of key 0, should be a separate key."
