@@ -32,6 +32,11 @@ def test_a_failure_is_shown_without_the_hint_on_options():
     assert page.count("attention  4 calls") == 2
 
 
+def test_a_kernel_that_ends_its_process_may_leave_checks_that_are_not_run():
+    assert not run(ONE, 1, f"{RECIPES[ONE]}, killed the process: SIGSEGV,", not_run=1).wrong
+    assert run(ONE, 1, RECIPES[ONE], not_run=1).wrong == f"{ONE} was not run."
+
+
 @pytest.mark.parametrize(
     "changed",
     [run(ONE, 1, "another thing"), run(NONE, 1, "a thing"), run(NONE, 0, "", not_run=1)],
