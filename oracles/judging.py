@@ -269,14 +269,14 @@ def _is_narrow(x: Ball, by_rows: bool = False) -> bool:
     largest element of its row.
 
     Every radius is narrow if the largest radius is narrow beside the smallest element, which is
-    tried first for a few elements. Otherwise the typical element of each column counts: the median
-    of its elements other than 0. It is taken from at most `SAMPLE` elements, or from all elements
-    if the sampled ones are all 0, as in the last columns of a causal matrix. The largest element is
-    not used, because one huge element would then excuse a wide radius elsewhere; an element of
-    another column would do the same. A single row is not used, because it may differ from 0 only by
-    rounding, as the first row of dq does under a causal mask. (`_has_wide_row` tests rows of other
-    results.) Entries without a midpoint are left out: an input makes them unknown, and no method
-    can change that.
+    tried first if there are few elements. Otherwise the typical element of each column counts: the
+    median of its elements other than 0. It is taken from at most `SAMPLE` elements, or from all
+    elements if the sampled ones are all 0, as in the last columns of a causal matrix. The largest
+    element is not used, because one huge element would then excuse a wide radius elsewhere; an
+    element of another column would do the same. A single row is not used, because it may differ
+    from 0 only by rounding, as the first row of dq does under a causal mask. (`_has_wide_row` tests
+    rows of other results.) Entries without a midpoint are left out: an input makes them unknown,
+    and no method can change that.
     """
     if x.mid.size == 0 or (x.mid.size <= BLOCK and _fits(np.abs(x.mid).min(), x.rad.max())):  # false for NaN
         return True

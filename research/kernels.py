@@ -60,7 +60,7 @@ class Run:
         that ends its process may leave checks that are not run.
         """
         counts = self.report["counts"]
-        if counts["not run"] and "killed the process" not in self.verdict:
+        if counts["not run"] and "killed the process" not in " ".join(self.verdict.split()):
             return f"{self.recipe} was not run."
         expected = RECIPES[self.recipe]
         is_there = not counts["violated"] if expected == NO_FINDING else expected in " ".join(self.verdict.split())

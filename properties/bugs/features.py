@@ -76,7 +76,7 @@ def attention_window_bound_excluded(p: Any, j: Any, left: int | None, right_side
 @bug.in_step(
     "in_window",
     law="a window equals the mask of its band",
-    effect="Every window misses its last key, and a right bound of 0 hides the key of the query.",
+    effect="Every window with a right bound misses its last key, and a bound of 0 hides the key of the query.",
     repair="Compare with ≤.",
     origin="the end of a range is often excluded",
 )

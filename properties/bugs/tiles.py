@@ -62,37 +62,40 @@ def sdpa_online_output_not_rescaled(q: Array, k: Array, v: Array, mask: Mask = N
     return OnlineAttention(width=tile, rescale_output=False)(q, k, v, mask)
 
 
-def _so_far(u: Array, may: Any, tile: int) -> Array:
-    """Return the largest logit in the tile of each key and in all tiles before; 0 without visible keys."""
+def _so_far(u: Array, may: Any, reference: Array, tile: int) -> Array:
+    """Return the largest logit in the tile of each key and in all tiles before, or the reference if it is a
+    larger sink; 0 without visible keys.
+    """
     rows = [(0, 0)] * (u.ndim - 1)
     visible = np.pad(np.where(may, u, -np.inf), [*rows, (0, -u.shape[-1] % tile)], constant_values=-np.inf)
     of_tiles = visible.reshape(*visible.shape[:-1], -1, tile).max(-1) if u.size else visible
     running = np.maximum.accumulate(of_tiles, -1).repeat(tile, -1)[..., : u.shape[-1]]
+    running = np.where(reference > running[..., -1:], reference, running) if u.size else running
     return np.where(np.isneginf(running), 0.0, running)
 
 
 @in_sums(
     "exponentials_of_logits",
-    effect="Outputs are too large if a later tile has the largest score.",
+    effect="The weights of a row add up to more than 1 if a later tile has the largest score.",
     repair="Multiply the output by exp(old − new maximum) before the next tile is added.",
     origin="the code keeps the sum beside the maximum, and the output elsewhere",
 )
 def attention_running_output_not_rescaled(u: Array, may: Any, reference: Array, tile: int = 32) -> Array:
     """When a later tile of {tile} keys raises the maximum, the code rescales the sum but not the
     output."""
-    return steps.exponentials_of_logits(u, may, _so_far(u, may, tile))
+    return steps.exponentials_of_logits(u, may, _so_far(u, may, reference, tile))
 
 
 @in_sums(
     "sum_of_exponentials",
-    effect="Outputs are too small if a later tile has the largest score.",
+    effect="The weights of a row add up to less than 1 if a later tile has the largest score.",
     repair="Multiply the sum by exp(old − new maximum) before the next tile is added.",
     origin="the code keeps the output beside the maximum, and the sum elsewhere",
 )
 def attention_running_sum_not_rescaled(u: Array, may: Any, reference: Array, tile: int = 32) -> Array:
     """When a later tile of {tile} keys raises the maximum, the code rescales the output but not the
     sum."""
-    return steps.sum_of_exponentials(u, may, _so_far(u, may, tile))
+    return steps.sum_of_exponentials(u, may, _so_far(u, may, reference, tile))
 
 
 @in_sums(
@@ -101,10 +104,10 @@ def attention_running_sum_not_rescaled(u: Array, may: Any, reference: Array, til
     repair="Multiply the sum and the output by exp(old − new maximum) before the next tile is added.",
     origin="a first version often lacks the line that rescales",
 )
-def attention_running_sums_not_rescaled(u: Array, may: Any, largest: Array, tile: int = 32) -> Array:
+def attention_running_sums_not_rescaled(u: Array, may: Any, reference: Array, tile: int = 32) -> Array:
     """When a later tile of {tile} keys raises the maximum, the code rescales neither the sum nor the
     output."""
-    return _so_far(u, may, tile)
+    return _so_far(u, may, reference, tile)
 
 
 @in_attention(

@@ -258,9 +258,11 @@ class Caller:
         if self._observe is not None:
             self._observe(operation.name, arguments, layout)
         given, before = self.given(operation, arguments, layout), self.seconds
-        raw_results, side_effect = self._guarded(operation, given)
-        if (costs := self.implementation.support.costs) is not None:
-            costs.add(operation, arguments, self.seconds - before)
+        try:
+            raw_results, side_effect = self._guarded(operation, given)
+        finally:
+            if (costs := self.implementation.support.costs) is not None:
+                costs.add(operation, arguments, self.seconds - before)
         returned = (
             list(raw_results) if isinstance(raw_results, tuple | list) and len(operation.outputs) > 1 else [raw_results]
         )

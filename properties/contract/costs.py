@@ -70,27 +70,32 @@ class Costs:
         return min((seconds * float(np.maximum(sizes / before, 1).prod()) for before, seconds in earlier), default=inf)
 
     def add(self, operation: Operation, arguments: Arguments, seconds: float) -> None:
-        """Record the time of a call."""
+        """Record the time of a call. A call that needed its length to be made is charged."""
         sizes = _sizes(operation, arguments)
-        if seconds > self.most and self._is_longer(operation, sizes):
+        if self.predicted(operation, arguments) > self.most and _work(operation, arguments) > _SMALL:
             self._spent[operation.name] = self._spent.get(operation.name, 0.0) + seconds
         self._seen.setdefault(operation.name, []).append((sizes, seconds))
 
     def _is_longer(self, operation: Operation, sizes: Array) -> bool:
-        """Return whether a call has more queries or more keys than every call within the limit."""
-        usual = [each[_LENGTHS] for each, seconds in self._seen.get(operation.name, ()) if seconds <= self.most]
+        """Return whether a call has more queries or more keys than every call within the limit, or than
+        every call if none is within it.
+        """
+        seen = self._seen.get(operation.name, [])
+        usual = [each[_LENGTHS] for each, seconds in seen if seconds <= self.most] or [
+            each[_LENGTHS] for each, _ in seen
+        ]
         return bool(usual) and bool((sizes[_LENGTHS] > np.max(usual, axis=0)).any())
 
 
 def _sizes(operation: Operation, arguments: Arguments) -> Array:
     """Return the sizes of a call on which its time depends, each at least 1."""
-    sizes = operation.sizes_and_keys(arguments)
+    sizes = operation.sizes_with_longest_keys(arguments)
     return np.array([max(1, *(sizes.get(name, 1) for name in names)) for names in _OF_TIME], float)
 
 
 def _work(operation: Operation, arguments: Arguments) -> float:
     """Return the number of entries of the arrays of a call and of its scores."""
-    sizes = operation.sizes_and_keys(arguments)
+    sizes = operation.sizes_with_longest_keys(arguments)
     problems = sizes.get("batch", 1) * sizes.get("num_heads", 1)
     queries, keys = (sizes.get(name, sizes.get(total, 0)) for name, total in (("n_q", "total_q"), ("n_k", "total_k")))
     entries = sum(argument.size for argument in arguments if isinstance(argument, np.ndarray))

@@ -281,7 +281,7 @@ class Operation:
                 sizes.setdefault(other, sizes[width] // max(sizes[known], 1))
         return sizes
 
-    def sizes_and_keys(self, arguments: Arguments) -> dict[str, int]:
+    def sizes_with_longest_keys(self, arguments: Arguments) -> dict[str, int]:
         """Return the sizes of a call. With keys in pages, n_k is the number of keys of the longest sequence."""
         sizes = self.sizes(arguments)
         if "block_table" in self.parameters:

@@ -29,7 +29,7 @@ from properties.inspection.micrometer import (
     sentences_of_micrometer,
     sums_of_equal_scores,
 )
-from properties.inspection.one_sequence import attention_of_one_sequence
+from properties.inspection.one_sequence import OneSequence
 from properties.inspection.packed_reads import packed_reads, sentences_of_packed_reads
 from properties.inspection.paged_reads import paged_reads
 from properties.inspection.probe import Probe, SpentError
@@ -171,16 +171,18 @@ def measured(
     at one more shape: the sentences of the first instrument that has some, else ().
 
     At most 60 calls are made, until `until`, a reading of time.monotonic. An instrument is left out
-    where the implementation does not take its calls, or raises. If no instrument of packed sequences or
-    of pages has any, the kernel is measured as attention of one sequence.
+    where the implementation does not take its calls, or raises. If what is read in packed
+    sequences or in pages gives none, the kernel is measured as attention of one sequence.
     """
     probe = Probe(Caller(implementation, operation, observe), _MOST_CALLS, until, seconds=_MOST_SECONDS)
     found = sentences_around(probe, arguments)
     if found or operation not in ("packed_attention", "paged_attention"):
         return found
-    alone, call = attention_of_one_sequence(implementation, probe.operation, arguments, observe)
-    probe = Probe(Caller(alone, "attention"), _MOST_CALLS, until, seconds=_MOST_SECONDS)
-    return tuple(f"With one sequence, {said[0].lower()}{said[1:]}" for said in sentences_around(probe, call))
+    if not all(shape_of(probe.operation, arguments).sizes.values()):
+        return ()
+    alone = OneSequence(implementation, probe.operation, tuple(arguments), observe)
+    left = Probe(alone, probe.calls, until, seconds=_MOST_SECONDS - probe.caller.seconds)
+    return tuple(f"With one sequence, {said[0].lower()}{said[1:]}" for said in sentences_around(left, alone.small))
 
 
 def calls_of_equal_scores(implementation: Implementation, call: Call) -> tuple[Call, ...]:

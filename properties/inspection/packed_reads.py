@@ -13,9 +13,11 @@ import numpy as np
 
 from properties.contract import packing
 from properties.contract.features import PACKED
+from properties.contract.results import BrokenError
+from properties.contract.support import OutsideError
 from properties.inspection.array import Array
 from properties.inspection.places import spanned
-from properties.inspection.probe import Probe, Reading
+from properties.inspection.probe import Probe, Reading, SpentError
 from properties.inspection.reads import LEAST_SHARE
 from properties.inspection.shapes import Shape
 
@@ -51,7 +53,7 @@ class PackedReads:
     heads: tuple[int, int]
 
     @property
-    def tells(self) -> bool:
+    def shows_keys(self) -> bool:
         """Whether a weight is wrong in a row that reads some key."""
         return bool((self.reading.wrong.any(1) & (self.reading.measured != 0).any(1)).any())
 
@@ -96,10 +98,15 @@ def packed_reads(probe: Probe, shape: Shape) -> tuple[PackedReads, ...]:
         given = {**packed.arguments, **{side: packed.zeros(probe.operation, side) for side in packing.AXES}}
         heads = packed.sizes["num_heads"], packed.sizes["kv_heads"]
         blocks = [np.array([row]) for row in range(packed.sizes["total_k"] * heads[1])]
-        (reading,) = probe.weights(packed, blocks, {})
+        try:
+            (reading,) = probe.weights(packed, blocks, {})
+        except (BrokenError, OutsideError, SpentError):
+            if any(one.reading.wrong.any() for one in found):
+                break
+            raise
         rows = {side: packing.rows_of(given, side) for side in packing.AXES}
         found.append(PackedReads(lengths, rows, reading, heads))
-        if found[-1].tells:
+        if found[-1].shows_keys:
             break
     return tuple(found)
 
@@ -133,10 +140,11 @@ def _wide(probe: Probe, shape: Shape) -> Shape:
 
 
 def sentences_of_packed_reads(found: Sequence[PackedReads]) -> tuple[str, ...]:
-    """What the queries of the last packing with a wrong weight read otherwise than they should, in
-    sentences; () if no query does, or nearly.
+    """What the queries of a packing with a wrong weight read otherwise than they should, in sentences; ()
+    if no query does, or nearly. A packing in which such a query reads a key comes first.
     """
-    return tuple(next(filter(None, map(_sentences, reversed(found))), [])[:_MOST_SENTENCES])
+    order = sorted(found, key=lambda one: not one.shows_keys)
+    return tuple(next(filter(None, map(_sentences, order)), [])[:_MOST_SENTENCES])
 
 
 def _sentences(packed: PackedReads) -> list[str]:

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from properties.contract import paging
+from properties.contract.results import BrokenError
+from properties.contract.support import OutsideError
 from properties.inspection.packed_reads import PackedReads
 from properties.inspection.places import spanned
-from properties.inspection.probe import Probe
+from properties.inspection.probe import Probe, SpentError
 from properties.inspection.shapes import Shape
 
 __all__ = ["PagedReads", "paged_reads"]
@@ -82,11 +84,16 @@ def paged_reads(probe: Probe, shape: Shape) -> tuple[PagedReads, ...]:
         given = probe.operation.named(paged.call(probe.operation))
         heads, size = (paged.sizes["num_heads"], paged.sizes["kv_heads"]), paged.sizes["page_size"]
         blocks = [np.array([row]) for row in range(paged.sizes["num_pages"] * size * heads[1])]
-        (reading,) = probe.weights(paged, blocks, {})
+        try:
+            (reading,) = probe.weights(paged, blocks, {})
+        except (BrokenError, OutsideError, SpentError):
+            if any(one.reading.wrong.any() for one in found):
+                break
+            raise
         slots = [each.tolist() for each in paging.slots_of(given)]
         pages = [[*dict.fromkeys(slot // size for slot in each)] for each in slots]
         found.append(PagedReads(lengths, {"q": _query_rows(given)}, reading, heads, slots, pages, size))
-        if found[-1].tells:
+        if found[-1].shows_keys:
             break
     return tuple(found)
 

@@ -43,6 +43,7 @@ class Rotation:
     axes: tuple[str, ...]
     reading: Reading
     factors: Array
+    sign: float
 
 
 def rotation(probe: Probe, shape: Shape) -> Rotation:
@@ -68,7 +69,8 @@ def rotation(probe: Probe, shape: Shape) -> Rotation:
         reading = joined(readings, lambda parts: np.stack(parts, -2))
     measured, expected = (side / factors[..., None] for side in reading[:2])
     axes = (*shape.lead, "row")
-    return Rotation(channels, axes, Reading(measured, expected, reading.wrong), factors[..., 0])
+    sign = -1.0 if coded == "grad_out" else 1.0
+    return Rotation(channels, axes, Reading(measured, expected, reading.wrong), factors[..., 0], sign)
 
 
 def _spread(width: int, most: int) -> Array:
@@ -134,13 +136,13 @@ def _rule(found: Rotation) -> tuple[str, ...]:
         ("Rows are 0 where they should not be", 0.0 * expected, rows),
         ("Rows are returned as they are", np.broadcast_to(itself, expected.shape), rows),
         ("The second channel of each pair is returned as it is", np.where(is_second, itself, expected), rows),
-        *(("Cosines and sines are exchanged", sign * exchanged, rows) for sign in (1.0, -1.0)),
         ("Rows are rotated by minus their angle", expected * signs, rows),
         ("Rows are rotated by the angle of the next row", np.roll(expected, -1, -3), rows & (number < number[-1])),
         ("Rows are rotated by the angle of the previous row", np.roll(expected, 1, -3), rows & (number > 0)),
         ("Rows are rotated by the angle of row 0", np.broadcast_to(expected[..., :1, :, :], expected.shape), rows),
         (f"Rows are {factor:.4g} times what they should be", factor * expected, rows),
         *((rule, np.where(itself, expected, expected * ratio), rows) for rule, ratio in _other_partners(found)),
+        *[("Cosines and sines are exchanged", exchanged, rows)][: int(is_second.any())],
     )
     true = next(((rule, some) for rule, other, some in rules if is_near(other, some)), None)
     return () if true is None else (placed(*true, found.axes),)
@@ -148,16 +150,17 @@ def _rule(found: Rotation) -> tuple[str, ...]:
 
 def _of_pairs(found: Rotation, itself: Array) -> tuple[Array, Array]:
     """Return which channels are the second ones of their pairs, and what each channel adds if cosines and
-    sines are exchanged, up to the sign of all.
+    sines are exchanged. A channel without a pair adds what it should.
     """
     expected, every = found.reading.expected, np.arange(len(found.channels))
     others = np.where(itself, 0.0, np.abs(expected)).max(tuple(range(expected.ndim - 2)), initial=0.0)
     partners, is_pair = others.argmax(-1), others.max(-1, initial=0.0) > 0
     is_second = np.zeros(expected.shape[-1], bool)
     is_second[np.maximum(partners, found.channels)[is_pair]] = True
-    sign, exchanged = np.where(is_second[found.channels], -1.0, 1.0), expected.copy()
-    exchanged[..., every, found.channels] = sign * expected[..., every, partners]
-    exchanged[..., every, partners] = sign * expected[..., every, found.channels]
+    sign, exchanged = np.where(is_second[found.channels], -found.sign, found.sign)[is_pair], expected.copy()
+    paired, own, others = every[is_pair], found.channels[is_pair], partners[is_pair]
+    exchanged[..., paired, own] = sign * expected[..., paired, others]
+    exchanged[..., paired, others] = sign * expected[..., paired, own]
     return is_second, exchanged
 
 

@@ -99,8 +99,8 @@ def _of_sink(term: Term) -> str:
     if is_whole:
         return _placed("The sink is ignored", rows, term)
     lower = sinks - intended
-    of_scores = np.zeros(received.shape)
-    of_scores[1:] = np.median((received - intended)[1:])  # the same for all sinks, and 0 beside scores of 0
+    of_scores = received - intended
+    of_scores[0] = 0.0  # beside scores of 0 the sink is right: then the other scores are wrong
     shifted = "The maximum is not subtracted from the sink"
     plain = "The sink is added to the sum of exponentials without an exponential"
     rules: list[_Rule] = [
@@ -202,10 +202,9 @@ def _of_mask(term: Term) -> str:
     received, intended = received.astype(float), intended.astype(float)
     if not np.isfinite(measured[rows]).all() or _is_near(received, intended, rows):
         return ""
-    rules: list[_Rule] = [
-        ("The mask is ignored", np.ones_like),
-        ("A true entry of the mask masks, should allow", lambda x: 1.0 - x),
-    ]
+    rules: list[_Rule] = [("The mask is ignored", np.ones_like)]
+    if term.given.shape[-1] > 2:  # else the mask of another key is the same
+        rules.append(("The masked keys are read, and the visible keys are not", lambda x: 1.0 - x))
     given = term.given.astype(float)
     for said, change in rules:
         if _is_near(received, change(given), rows):

@@ -223,3 +223,14 @@ def test_an_entry_is_written_in_sentences_and_cites():
         assert bug.law in laws, bug
     assert sum(bug.public for bug in CATALOGUE.values()) == 30
     assert not EQUIVALENT.keys() & CATALOGUE.keys()
+
+
+@pytest.mark.parametrize("bug", [identity for identity in CATALOGUE if identity.startswith("attention-running")])
+def test_a_running_sum_in_one_tile_is_right_with_any_sink(bug):
+    random = np.random.default_rng(0)
+    q, k, v = (random.normal(size=(2, 5, 4)) for _ in "qkv")
+    mutant = CATALOGUE[bug].fresh()
+    for sink in (None, np.array([-9.0, 9.0]), np.array([0.1, -np.inf])):
+        given = {"scale": None, "causal": True, "sink": sink}
+        for found, right in zip(mutant(q, k, v, **given), REFERENCE["attention"](q, k, v, **given), strict=True):
+            assert np.allclose(found, right, rtol=1e-14, atol=0)

@@ -249,6 +249,22 @@ def test_a_mistake_in_a_rotation_is_told(function, first):
     assert explained(function, "rope")[0] == first
 
 
+def test_exchanged_tables_are_told_beside_channels_without_a_pair():
+    apply_rotary = REFERENCE["apply_rotary"]
+    cos, sin = (np.repeat(f(np.arange(4.0)[:, None] / [1, 2, 4]), 2, -1) for f in (np.cos, np.sin))
+    cos, sin = (np.pad(x, [(0, 0), (0, 1)], constant_values=filled) for x, filled in ((cos, 1.0), (sin, 0.0)))
+    call = {"x": np.ones((4, 7)), "cos": cos, "sin": sin}
+
+    def swapped(x, cos, sin):
+        keeps = np.arange(7) == 6
+        return apply_rotary(x, np.where(keeps, cos, sin), np.where(keeps, sin, cos))
+
+    given = tuple(call[name] for name in OPERATIONS["apply_rotary"].parameters)
+    assert measured(of("apply_rotary", swapped), "apply_rotary", given)[0] == "Cosines and sines are exchanged."
+    negated = lambda *arrays: -apply_rotary(*arrays)  # noqa: E731
+    assert measured(of("apply_rotary", negated), "apply_rotary", given)[0] == "Rows are -1 times what they should be."
+
+
 def test_a_wide_rotation_without_a_batch_is_measured():
     implementation = of("rope", lambda x, start_pos=0, **_: rope(x, start_pos + 1), supports="no batch axes")
     shape = Shape({"seq_len": 3, "head_dim": 64}, (), {"start_pos": 2})

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,9 +17,11 @@ import pytest
 from properties import interpreters
 from properties.bugs.reference import REFERENCE
 from properties.command.cli import main
+from properties.contract.caller import Caller
 from properties.contract.costs import Costs
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
+from properties.contract.results import BrokenError
 from properties.interpreters import single_file
 from properties.interpreters.after_import import after_import
 
@@ -143,6 +146,25 @@ def test_longer_calls_than_all_others_may_be_slow_for_ten_seconds_in_all():
         costs.add(rope, longer, seconds)
     assert costs.refusal(rope, longer) == "The call would take up to 1.5 s, and --cost allows 0.2 s."
     assert costs.left_out == {"rope": 2}
+
+
+def test_where_no_call_is_within_the_limit_longer_calls_are_made_too():
+    costs, rope = Costs(0.2), OPERATIONS["rope"]
+    costs.add(rope, (np.zeros((25, 4)), 0), 0.3)
+    assert costs.refusal(rope, (np.zeros((300, 4)), 0)) == ""
+    assert costs.refusal(rope, (np.zeros((25, 48)), 0)) == "The call would take up to 3.6 s, and --cost allows 0.2 s."
+
+
+def test_a_call_that_raises_has_a_time_too():
+    def raises(x, start_pos=0):
+        raise ValueError("No.")
+
+    costs = Costs(0.2)
+    slow = Implementation("slow", {"rope": raises})
+    slow = replace(slow, supports=replace(slow.support, costs=costs))
+    with pytest.raises(BrokenError):
+        Caller(slow, "rope").call("rope", (np.zeros((3, 4)), 0))
+    assert costs.predicted(OPERATIONS["rope"], (np.zeros((3, 4)), 0)) < 0.2
 
 
 def test_the_time_of_a_call_on_pages_depends_on_its_longest_sequence():

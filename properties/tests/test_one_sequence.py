@@ -1,5 +1,9 @@
 """Packed sequences and keys in pages, measured as attention of one sequence."""
 
+import re
+from dataclasses import replace
+
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -9,10 +13,8 @@ from properties.bugs.reference import REFERENCE
 from properties.contract.implementation import Implementation
 from properties.contract.operations import OPERATIONS
 from properties.inspection.measurements import measured
-from properties.inspection.one_sequence import attention_of_one_sequence
 from properties.strategies.cases import Cases
 from properties.strategies.domains import DOMAINS
-from properties.verifier.verify import verify
 
 PACKED, PAGED = "packed_attention", "paged_attention"
 FEATURES = ("scale", "causal", "window", "softcap", "sink", "alibi")
@@ -77,8 +79,22 @@ def test_no_sentence_is_about_a_right_kernel(name, promises):
 
 
 @pytest.mark.parametrize("name", [PACKED, PAGED])
-def test_attention_of_one_sequence_passes_the_laws_of_attention(name):
-    right = kernel(name)
-    alone, _ = attention_of_one_sequence(right, OPERATIONS[name], call(right))
-    report = verify(alone, quick=True, max_examples=8)
-    assert report.ok, report
+@pytest.mark.parametrize("promises", [{"supports": "causal only"}, {"arithmetic": "bfloat16"}])
+def test_a_restricted_kernel_is_measured_too(name, promises):
+    promises = {"supports": (), **promises}
+    wrong = kernel(name, factor=1.25)
+    if "arithmetic" in promises:
+        function = wrong.operations[name]
+        wrong = replace(wrong, operations={name: lambda *arrays, **options: in_bfloat16(function, arrays, options)})
+    wrong = replace(wrong, **promises)
+    options = {"causal": True} if promises["supports"] == "causal only" else {}
+    first, *_ = measured(wrong, name, call(wrong, **options))
+    assert "the scale of scores of" in first
+    assert re.search(r"is 0\.62\d*, should be 0\.5\.", first)
+
+
+def in_bfloat16(function, arrays, options):
+    """Results in bfloat16 and float32 of a function in float64."""
+    wide = lambda x: np.asarray(x, np.float64) if getattr(x, "dtype", None) == ml_dtypes.bfloat16 else x  # noqa: E731
+    out, lse = function(*map(wide, arrays), **{name: wide(x) for name, x in options.items()})
+    return out.astype(ml_dtypes.bfloat16), lse.astype(np.float32)

@@ -91,7 +91,7 @@ def attention(q, k, v, *, scale=None, softcap=None, bias=None, sink=None, mask=N
         ({"of_sink": lambda x: np.log(x)}, "The sink is added to the sum of exponentials without an exponential."),
         ({"of_sink": lambda x: x[[0, 0, 2, 3]]}, "Head 1 of 4 gets the sink of head 0."),
         ({"of_mask": np.ones_like}, "The mask is ignored."),
-        ({"of_mask": lambda x: ~x}, "A true entry of the mask masks, should allow."),
+        ({"of_mask": lambda x: ~x}, "The masked keys are read, and the visible keys are not."),
         ({"of_mask": lambda x: x[:, :1] & np.ones_like(x)}, "Heads 1–3 of 4 get the mask of head 0."),
         ({"of_mask": lambda x: x[:1] & np.ones_like(x)}, "Batch 1 of 2 gets the mask of batch 0."),
         (

@@ -122,13 +122,12 @@ class OtherArithmetic:
 
     def stores(self, call: Call, declared: Format) -> bool:
         """Return whether the first result of a call is of numbers of this arithmetic's output format, if
-        that has fewer bits than the declared one. Weights that are results are of numbers of the format
-        of weights too.
+        that has fewer bits than the declared one. Softmax returns its weights, so they must be numbers of
+        the format of weights too.
         """
-        found, formats = call.outputs[0], [self.arithmetic.output]
-        if call.operation == "hard_masked_softmax":
-            formats.append(self.arithmetic.weights or declared)
-        narrower = (to for to in formats if to.unit_roundoff > declared.unit_roundoff)
+        found = call.outputs[0]
+        formats = [self.arithmetic.output, self.arithmetic.weights if call.operation == "hard_masked_softmax" else None]
+        narrower = (to for to in formats if to is not None and to.unit_roundoff > declared.unit_roundoff)
         return all(np.array_equal(rounded(found, to), found, equal_nan=True) for to in narrower)
 
     def excess(self, call: Call, implementation: Implementation) -> list[Array]:

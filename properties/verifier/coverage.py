@@ -50,7 +50,7 @@ class Coverage:
 
     def count(self, operation: str, arguments: Arguments) -> None:
         """Count a call."""
-        sizes = OPERATIONS[operation].sizes_and_keys(arguments)
+        sizes = OPERATIONS[operation].sizes_with_longest_keys(arguments)
         if "batch" in sizes or "num_heads" in sizes:
             sizes["batch × heads"] = sizes.get("batch", 1) * sizes.get("num_heads", 1)
         for name, size in sizes.items():
