@@ -29,6 +29,7 @@ __all__ = ["DESCRIBED", "MEASURED", "MISDESCRIBED", "NOT_SEEN", "Row", "judged",
 
 _PAGE = Path(__file__).parents[1] / "docs/planted.md"
 NOT_SEEN, MISDESCRIBED, MEASURED, DESCRIBED = "not seen", "misdescribed", "only measured", "described truly"
+_FORMATS = "The call got the numbers as "  # such a note describes the call, not the mistake
 _ADAPTER = """
 
 from dataclasses import replace as _replace
@@ -77,7 +78,8 @@ def judged(fault: Fault, report: dict[str, Any]) -> tuple[str, str]:
         sentence = f"{first['id']}: {first['mechanism']}"
         return DESCRIBED if re.search(fault.truth, sentence) else MISDESCRIBED, sentence
     example = cause["example"]
-    for sentence in [*example["measured"], *example["notes"]]:
+    notes = [note for note in example["notes"] if not str(note).startswith(_FORMATS)]
+    for sentence in [*example["measured"], *notes]:
         if re.search(fault.truth, str(sentence)):
             return DESCRIBED, str(sentence)
     return MEASURED, " ".join(map(str, [*example["measured"][:1], example["summary"]]))

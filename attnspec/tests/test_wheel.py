@@ -37,12 +37,12 @@ def test_the_wheel_holds_four_packages_without_tests_and_without_tools_of_mainta
 
 
 def test_the_wheel_is_light(wheel):
-    """The wheel has at most 549,900 tokens of Python: shorter lines and longer names make it no heavier."""
+    """The wheel has at most 550,500 tokens of Python: shorter lines and longer names make it no heavier."""
     with zipfile.ZipFile(wheel) as file:
         texts = [file.read(name).decode() for name in file.namelist() if name.endswith(".py")]
     layout = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT}
     lines = [io.StringIO(text).readline for text in texts]
-    assert sum(token.type not in layout for line in lines for token in tokenize.generate_tokens(line)) <= 549_900
+    assert sum(token.type not in layout for line in lines for token in tokenize.generate_tokens(line)) <= 550_500
 
 
 def test_the_wheel_alone_gives_a_verdict(installed, tmp_path):

@@ -505,7 +505,7 @@ def test_each_value_of_each_convention_that_a_cause_may_be_has_a_meaning():
             assert meaning(field.name, value)
 
 
-def test_a_cause_is_nearer_to_a_wrong_result_than_to_the_right_one():
+def test_a_cause_is_nearer_to_a_wrong_result_than_the_right_value_is():
     """The second head's output is tiny, and 2 % off. A known bug that makes it a larger number, within the
     error limit of the first head's output, is not the cause.
     """

@@ -454,8 +454,8 @@ class _Pool:
         """Return the largest difference between the outputs of two calls, divided by the largest
         budget (error limit) of the recorded call. The budget of another entry may be too small: the
         stand-in's wrong value can have a larger budget than the right value. But where the recorded
-        entry is outside its own budget, the difference is divided by at most the stand-in's own error:
-        its value must be nearer to the wrong entry than to the right value.
+        entry is outside its own budget, the difference is divided by less than the recorded error:
+        a cause must be nearer to a wrong entry than the right value is.
 
         One rounding of the output is added to the budget. If all radii are 0, because no sum should
         have terms, one rounding for each term of a sum is allowed. Two errors are equal if they are
@@ -488,8 +488,9 @@ def _apart(recorded: Array, other: Array, budget: Enclosure, roundoff: float, te
             size = np.max(np.abs(recorded), where=np.isfinite(recorded), initial=0.0)
             largest = min(terms * roundoff, _LOOSEST) * size
         allowed = largest + roundoff * np.abs(other)
-        is_wrong = np.abs(recorded - budget.mid) > radius
-        allowed = np.where(is_wrong, np.minimum(allowed, np.abs(other - budget.mid)), allowed)
+        error = np.abs(recorded - budget.mid)
+        below = np.nextafter(error, 0.0)  # a stand-in that returns the right value is too far
+        allowed = np.where(error > radius, np.minimum(allowed, below), allowed)
         apart = np.abs(recorded - other) / allowed
     # where nothing is promised, every result counts as the same
     same = (recorded == other) | (np.isnan(recorded) & np.isnan(other)) | np.isinf(radius)

@@ -37,6 +37,12 @@ def test_a_description_counts_only_if_it_was_written_before(report, result):
     assert planted.judged(fault, report)[0] == result
 
 
+def test_the_format_of_a_call_describes_no_mistake():
+    fault = next(fault for fault in FAULTS if fault.name == "dtype" and "bfloat16" in fault.truth)
+    assert planted.judged(fault, report(notes=["The call got the numbers as bfloat16."]))[0] == planted.MEASURED
+    assert planted.judged(fault, report(notes=["The output is rounded to bfloat16."]))[0] == planted.DESCRIBED
+
+
 def test_words_of_one_format_do_not_describe_another():
     of_float16 = [fault.truth for fault in FAULTS if "tl.float16" in fault.wrong]
     assert len(of_float16) == 2
