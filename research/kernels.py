@@ -72,8 +72,7 @@ def ran(recipe: str) -> Run:
     file = f"systems/kernels/{recipe}.py"
     with TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        options = "--quick", "--time-limit", "5m", "--jobs", "1", "--json", str(report)
-        verdict = _printed("verify", file, *options)
+        verdict = _printed("verify", file, "--quick", "--time-limit", "5m", "--jobs", "1", "--json", str(report))
         return Run(recipe, read(report), verdict, _printed("inspect", file))
 
 

@@ -212,7 +212,9 @@ def exponentials_of_logits(u: Array, may: Any, reference: Array) -> Array:
 
 
 def sum_of_exponentials(u: Array, may: Any, reference: Array) -> Array:
-    """Return Σ exp(logit − reference) over the visible keys."""
+    """Return Σ exp(logit − reference) over the visible keys. A step of its own, without
+    `exponentials_of_logits`: a bug may be in one of the two.
+    """
     return np.asarray(np.exp(np.where(may, u - reference, -np.inf)).sum(-1, keepdims=True))
 
 

@@ -24,7 +24,7 @@ _LENGTHS = slice(2, 4)  # the numbers of queries and of keys among them
 _SMALL = 1024  # entries of the arrays and scores of a call that is always made
 _TRIES = 4  # calls that are left out before a first one that is not small is made
 _FIRST = 2  # calls that are made so: the time of the very first has what a library prepares
-_LONGER = 10.0  # seconds for slow calls of an operation that are longer than all others
+_LONGER = 10.0  # seconds for slow calls of an operation that are longer than all faster ones
 
 
 @dataclass
@@ -81,10 +81,8 @@ class Costs:
         every call if none is within it.
         """
         seen = self._seen.get(operation.name, [])
-        usual = [each[_LENGTHS] for each, seconds in seen if seconds <= self.most] or [
-            each[_LENGTHS] for each, _ in seen
-        ]
-        return bool(usual) and bool((sizes[_LENGTHS] > np.max(usual, axis=0)).any())
+        usual = [each for each, seconds in seen if seconds <= self.most] or [each for each, _ in seen]
+        return bool(usual) and bool((sizes > np.max(usual, axis=0))[_LENGTHS].any())
 
 
 def _sizes(operation: Operation, arguments: Arguments) -> Array:

@@ -7,7 +7,7 @@ limit of each weight says what is wrong.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,9 @@ from properties.inspection.probe import Probe, Reading, SpentError
 from properties.inspection.reads import LEAST_SHARE
 from properties.inspection.shapes import Shape
 
-__all__ = ["PackedReads", "packed_reads", "sentences_of_packed_reads"]
+__all__ = ["PackedReads", "packed_reads", "sentences_of_packed_reads", "up_to_wrong_keys"]
+
+Reads = TypeVar("Reads", bound="PackedReads")
 
 _LENGTHS = (
     ((3, 4), (2, 3), (4, 2)),
@@ -91,24 +93,36 @@ class PackedReads:
 
 def packed_reads(probe: Probe, shape: Shape) -> tuple[PackedReads, ...]:
     """Measure what the queries read in the packing of a shape, if it is small, and in other packings,
-    up to one whose wrong weights tell more than that no key is read. Raises as `Probe.results`.
+    up to one whose wrong weights tell more than that no key is read. Raises as `up_to_wrong_keys`.
     """
-    found: list[PackedReads] = []
+    return up_to_wrong_keys(_measured(probe, shape))
+
+
+def up_to_wrong_keys(readings: Iterator[Reads]) -> tuple[Reads, ...]:
+    """Return readings up to the first one that shows wrong keys. Raises as `Probe.results`, unless an
+    earlier reading has a wrong weight.
+    """
+    found: list[Reads] = []
+    try:
+        for one in readings:
+            found.append(one)
+            if one.shows_keys:
+                break
+    except (BrokenError, OutsideError, SpentError):
+        if not any(one.reading.wrong.any() for one in found):
+            raise
+    return tuple(found)
+
+
+def _measured(probe: Probe, shape: Shape) -> Iterator[PackedReads]:
+    """Measure the packings of a shape, one after the other."""
     for lengths, packed in _shapes(probe, shape):
         given = {**packed.arguments, **{side: packed.zeros(probe.operation, side) for side in packing.AXES}}
         heads = packed.sizes["num_heads"], packed.sizes["kv_heads"]
         blocks = [np.array([row]) for row in range(packed.sizes["total_k"] * heads[1])]
-        try:
-            (reading,) = probe.weights(packed, blocks, {})
-        except (BrokenError, OutsideError, SpentError):
-            if any(one.reading.wrong.any() for one in found):
-                break
-            raise
+        (reading,) = probe.weights(packed, blocks, {})
         rows = {side: packing.rows_of(given, side) for side in packing.AXES}
-        found.append(PackedReads(lengths, rows, reading, heads))
-        if found[-1].shows_keys:
-            break
-    return tuple(found)
+        yield PackedReads(lengths, rows, reading, heads)
 
 
 def _shapes(probe: Probe, shape: Shape) -> Iterator[tuple[Sequence[tuple[int, int]] | None, Shape]]:

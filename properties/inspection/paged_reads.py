@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 
 from properties.contract import paging
-from properties.contract.results import BrokenError
-from properties.contract.support import OutsideError
-from properties.inspection.packed_reads import PackedReads
+from properties.inspection.packed_reads import PackedReads, up_to_wrong_keys
 from properties.inspection.places import spanned
-from properties.inspection.probe import Probe, SpentError
+from properties.inspection.probe import Probe
 from properties.inspection.shapes import Shape
 
 __all__ = ["PagedReads", "paged_reads"]
@@ -77,25 +75,21 @@ class PagedReads(PackedReads):
 
 def paged_reads(probe: Probe, shape: Shape) -> tuple[PagedReads, ...]:
     """Measure what the queries read at the table of a shape, if it is small, and at other tables, up to
-    one whose wrong weights tell more than that no key is read. Raises as `Probe.results`.
+    one whose wrong weights tell more than that no key is read. Raises as `up_to_wrong_keys`.
     """
-    found: list[PagedReads] = []
+    return up_to_wrong_keys(_measured(probe, shape))
+
+
+def _measured(probe: Probe, shape: Shape) -> Iterator[PagedReads]:
+    """Measure the tables of a shape, one after the other."""
     for lengths, paged in _shapes(probe, shape):
         given = probe.operation.named(paged.call(probe.operation))
         heads, size = (paged.sizes["num_heads"], paged.sizes["kv_heads"]), paged.sizes["page_size"]
         blocks = [np.array([row]) for row in range(paged.sizes["num_pages"] * size * heads[1])]
-        try:
-            (reading,) = probe.weights(paged, blocks, {})
-        except (BrokenError, OutsideError, SpentError):
-            if any(one.reading.wrong.any() for one in found):
-                break
-            raise
+        (reading,) = probe.weights(paged, blocks, {})
         slots = [each.tolist() for each in paging.slots_of(given)]
         pages = [[*dict.fromkeys(slot // size for slot in each)] for each in slots]
-        found.append(PagedReads(lengths, {"q": _query_rows(given)}, reading, heads, slots, pages, size))
-        if found[-1].shows_keys:
-            break
-    return tuple(found)
+        yield PagedReads(lengths, {"q": _query_rows(given)}, reading, heads, slots, pages, size)
 
 
 def _query_rows(given: dict[str, Any]) -> list[range]:

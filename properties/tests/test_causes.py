@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import oracles
-from oracles import Conventions
+from oracles import Conventions, Enclosure
 from properties.bugs import CATALOGUE
 from properties.bugs.reference import REFERENCE, scaled_dot_product_attention
 from properties.contract.implementation import Implementation, implementation_of
@@ -20,6 +20,7 @@ from properties.contract.results import Call
 from properties.laws import LAWS, find
 from properties.tests.diagnosing import causes, violated
 from properties.verifier import diagnosis
+from properties.verifier.causes import _apart
 from properties.verifier.causes import causes as causes_of_all
 from properties.verifier.notes import notes
 from properties.verifier.plan import QUICKLY
@@ -522,3 +523,10 @@ def test_a_cause_is_nearer_to_a_wrong_result_than_the_right_value_is():
     assert not found.wrong
     assert "1 of 2 entries are outside" in found.summary
     assert causes_of_all(kernel, [(law, replace(found, wrong=found.calls))]) == [((0,), ())]
+
+
+def test_a_stand_in_that_returns_the_right_value_explains_no_wrong_one():
+    budget = Enclosure(np.array([50.0, 1.0]), np.array([0.25, 0.005]))
+    recorded = np.array([50.0, 1.02])
+    assert _apart(recorded, np.array([50.3, 1.0]), budget, 2.0**-9, 1) > 1
+    assert _apart(recorded, np.array([50.1, 1.015]), budget, 2.0**-9, 1) < 1

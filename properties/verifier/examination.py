@@ -53,7 +53,7 @@ _SILENT_ROUNDS = 2  # after these a law that no case could test gets no further 
 _POINTS = "operating points"  # the domain of the instruments that measure at the sizes of their case
 _CASES_PER_LOOK = 40  # one case of these is judged by finer presets
 _SECONDS_OF_POINTS = 10.0  # of the kernel's calls at operating points; an everyday kernel takes less than one
-_TIMES_WITH_COSTS = 3  # as many seconds where `--cost` leaves out slow calls one by one
+_TIMES_WITH_COSTS = 3  # as many seconds with `--cost`: it leaves out single slow calls, so the others are cheap
 _REPAIR_FIRST = "Other checks of the operation fail. This one is looked at when these pass."
 _CASES_PER_LINE = 4  # one case of these is compared with the statistical line
 
